@@ -1,0 +1,177 @@
+"""Source records become deliveries: read, admit, start. What cannot be read never stops a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from streams.edge.log import Appender
+from streams.engine.lanes import Lane, Record
+from streams.engine.outputs import FollowUps, Rejected, not_taken
+from streams.engine.partition import Partition
+from streams.engine.ports import Time
+from streams.engine.telling import Teller
+from streams.engine.trigger import Carried, Trigger
+from streams.engine.work import Runner, Tasks
+from streams.errors import RecordError
+from streams.model.activity import Activity
+from streams.model.ledger import ActivityRow, FailurePhase, Phase
+from streams.model.receipt import Outcome
+from streams.rules.admission import Admitted, admit
+from streams.rules.decide import CODE_EXPIRED, Turned
+from streams.rules.identity import (
+    canonical_hash,
+    delivery_id,
+    delivery_key,
+    partition_of,
+    target_hash,
+)
+from streams.wire.activity import read_activity
+from streams.wire.records import carried_headers, position_of
+
+log = structlog.get_logger(__name__)
+
+TOO_OLD = Turned(FailurePhase.ADMISSION, CODE_EXPIRED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an activity's record may be.
+
+    Attributes:
+        max_bytes: Of its value.
+        max_depth: Of its JSON.
+        partitions: Of every partitioned topic.
+        dedupe_window_ms: How long a settled activity is remembered.
+    """
+
+    max_bytes: int
+    max_depth: int
+    partitions: int
+    dedupe_window_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxAgent:
+    """Works through one worker's outbox records."""
+
+    topic: str
+    partitions: dict[int, Partition]
+    limits: Limits
+    runner: Runner
+    tasks: Tasks
+    appender: Appender
+    follow_ups: FollowUps
+    teller: Teller
+    time: Time
+
+    async def work(self, lane: Lane, record: Record) -> None:
+        """Take one record: read it, admit it, start its deliveries."""
+        try:
+            if record.value is None:
+                raise RecordError("tombstone", "an activity's record must have a value")
+            activity = read_activity(
+                record.value, max_bytes=self.limits.max_bytes, max_depth=self.limits.max_depth
+            )
+        except RecordError as error:
+            self.tasks.spawn(self._reject(lane, record, error.code))
+            return
+        home = partition_of(activity.key, self.limits.partitions)
+        if home != record.partition:
+            self.tasks.spawn(self._forward(lane, record, activity.key, home))
+            return
+        await self._admit(lane, record, activity)
+
+    async def _reject(self, lane: Lane, record: Record, code: str) -> None:
+        position = position_of(record.topic, record.partition, record.offset)
+        await self.follow_ups.reject(
+            Rejected(
+                position=position, partition=record.partition, code=code, value=record.value
+            )
+        )
+        self.teller.rejected(position, code)
+        lane.settle(record)
+
+    async def _forward(self, lane: Lane, record: Record, key: bytes, home: int) -> None:
+        """Send a record on to the partition of its activity: one activity must have one owner (C-14)."""
+        appended = self.appender.append(
+            self.topic, home, key=key, value=record.value, headers=list(record.headers)
+        )
+        await appended
+        self.teller.forwarded()
+        lane.settle(record)
+
+    async def _admit(self, lane: Lane, record: Record, activity: Activity) -> None:
+        partition = self.partitions[record.partition]
+        if not await partition.until_led(lane.assignment):
+            return
+        keys = [delivery_key(activity, recipient) for recipient in activity.recipients]
+        seen = ActivityRow(
+            canonical_hash=canonical_hash(activity),
+            activity_id=activity.activity_id,
+            tenant=activity.tenant,
+            first_seen_ms=self.time.now_ms(),
+            ledger_entry_id=activity.ledger_entry_id,
+        )
+        decision = admit(
+            partition.activity(activity.key),
+            seen,
+            tuple(target_hash(key) for key in keys),
+            offset=record.offset,
+            record_ms=record.timestamp,
+            now_ms=seen.first_seen_ms,
+            dedupe_window_ms=self.limits.dedupe_window_ms,
+        )
+        if decision.kind in (Admitted.NEW, Admitted.TOO_OLD):
+            partition.admit(activity.key, decision.row)
+        if decision.kind is Admitted.CONFLICT:
+            self.tasks.spawn(self._tell(lane, record, activity, decision.row, Outcome.CONFLICT))
+            return
+        replayed = [i for i in decision.repeated if _is_queued(partition, keys[i])]
+        wanted = sorted((*decision.owned, *replayed))
+        if not wanted:
+            self.tasks.spawn(self._tell(lane, record, activity, decision.row, Outcome.DUPLICATE))
+            return
+        carried = Carried(
+            activity=activity, value=record.value or b"", headers=carried_headers(record.headers)
+        )
+        triggers = [
+            Trigger(
+                partition=partition,
+                assignment=lane.assignment,
+                key=keys[i],
+                delivery_id=delivery_id(activity, activity.recipients[i]),
+                carried=carried,
+                recipient=activity.recipients[i],
+                admitted_ms=decision.row.first_seen_ms,
+                turned=TOO_OLD if decision.kind is Admitted.TOO_OLD else None,
+            )
+            for i in wanted
+        ]
+        await self.runner.run(lane, record, triggers)
+
+    async def _tell(
+        self, lane: Lane, record: Record, activity: Activity, row: ActivityRow, outcome: Outcome
+    ) -> None:
+        """Nothing is sent: say so to the producer, on a fresh view only (rule 7)."""
+        partition = self.partitions[record.partition]
+        while not await partition.barrier():
+            if not await partition.until_led(lane.assignment):
+                return
+        receipt = not_taken(
+            activity.activity_id,
+            activity.tenant,
+            outcome,
+            admitted_ms=row.first_seen_ms,
+            now_ms=self.time.now_ms(),
+        )
+        await self.follow_ups.tell_unadmitted(partition, activity.key, receipt)
+        self.teller.not_taken(outcome)
+        lane.settle(record)
+
+
+def _is_queued(partition: Partition, key: bytes) -> bool:
+    """Whether a delivery was redriven and waits for its trigger to be replayed (D-066)."""
+    row = partition.row(key)
+    return row is not None and row.phase is Phase.QUEUED

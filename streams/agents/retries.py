@@ -1,0 +1,149 @@
+"""Waiting retries: each wakes when its bucket says, is held or hops while time is left, then is tried."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from streams.engine.held import Held
+from streams.engine.lanes import Lane, Record
+from streams.engine.outputs import FollowUps, KafkaOutputs, Rejected
+from streams.engine.partition import Partition
+from streams.engine.ports import Time
+from streams.engine.telling import Teller
+from streams.engine.trigger import Carried, Trigger
+from streams.engine.work import Runner, Tasks
+from streams.errors import RecordError
+from streams.model.activity import Activity
+from streams.rules.buckets import Fire, Hold, Hop, hop, wake_ms
+from streams.rules.identity import delivery_id, delivery_key
+from streams.wire.activity import read_activity
+from streams.wire.records import (
+    RetryItem,
+    carried_headers,
+    position_of,
+    read_retry_headers,
+    retry_headers,
+)
+
+SLEEP_MAX_S = 1.0
+"""Longest single sleep: the wall clock may be set while we sleep by the monotonic one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryAgent:
+    """Works through one worker's delay topics.
+
+    Attributes:
+        buckets: Topic name to bucket name.
+        max_held_bytes: Bound on what is held in memory between waking and due.
+        max_bytes: Bound of an activity's record.
+        max_depth: Bound of its JSON's depth.
+    """
+
+    buckets: dict[str, str]
+    partitions: dict[int, Partition]
+    held: Held
+    max_held_bytes: int
+    max_bytes: int
+    max_depth: int
+    runner: Runner
+    tasks: Tasks
+    kafka: KafkaOutputs
+    follow_ups: FollowUps
+    teller: Teller
+    time: Time
+
+    async def work(self, lane: Lane, record: Record) -> None:
+        """Wait until the head of the bucket wakes, then place it: the order of waking is the topic's."""
+        wakes_ms = wake_ms(self.buckets[record.topic], record.timestamp)
+        while (left_ms := wakes_ms - self.time.now_ms()) > 0:
+            await asyncio.sleep(min(left_ms / 1000, SLEEP_MAX_S))
+        try:
+            due_ms, items = read_retry_headers(record.headers)
+        except RecordError as error:
+            self.tasks.spawn(self._reject(lane, record, error.code))
+            return
+        cost = self.held.cost_of(record)
+        now_ms = self.time.now_ms()
+        match hop(due_ms, now_ms, self.held.bytes, cost, self.max_held_bytes):
+            case Fire():
+                await self._fire(lane, record, due_ms, items)
+            case Hold(until_ms=until_ms):
+                self.held.hold(until_ms, lane, record)
+            case Hop(bucket=bucket):
+                self.tasks.spawn(self._hop(lane, record, bucket, due_ms, items))
+
+    def fire_held(self, lane: Lane, record: Record) -> None:
+        """A held record is due."""
+        due_ms, items = read_retry_headers(record.headers)
+        self.tasks.spawn(self._fire(lane, record, due_ms, items))
+
+    async def _hop(
+        self, lane: Lane, record: Record, bucket: str, due_ms: int, items: tuple[RetryItem, ...]
+    ) -> None:
+        headers = retry_headers(due_ms, items, carried_headers(record.headers))
+        await self.kafka.append_retry(
+            bucket,
+            record.partition,
+            record.key or b"",
+            record.value or b"",
+            headers,
+            self.time.now_ms(),
+        )
+        lane.settle(record)
+
+    async def _fire(
+        self, lane: Lane, record: Record, due_ms: int, items: tuple[RetryItem, ...]
+    ) -> None:
+        self.teller.fired(self.time.now_ms() - due_ms)
+        try:
+            activity = read_activity(
+                record.value or b"", max_bytes=self.max_bytes, max_depth=self.max_depth
+            )
+            triggers = self._triggers(lane, record, activity, items)
+        except RecordError as error:
+            await self._reject(lane, record, error.code)
+            return
+        await self.runner.run(lane, record, triggers)
+
+    def _triggers(
+        self, lane: Lane, record: Record, activity: Activity, items: tuple[RetryItem, ...]
+    ) -> list[Trigger]:
+        partition = self.partitions[record.partition]
+        known = {recipient.key: recipient for recipient in activity.recipients}
+        row = partition.activity(activity.key)
+        carried = Carried(
+            activity=activity, value=record.value or b"", headers=carried_headers(record.headers)
+        )
+        triggers = []
+        for item in items:
+            recipient = known.get(item.target)
+            if recipient is None or delivery_id(activity, recipient) != item.delivery_id:
+                raise RecordError(
+                    "retry_foreign", "a retry record names a delivery that its activity does not owe"
+                )
+            triggers.append(
+                Trigger(
+                    partition=partition,
+                    assignment=lane.assignment,
+                    key=delivery_key(activity, recipient),
+                    delivery_id=item.delivery_id,
+                    carried=carried,
+                    recipient=recipient,
+                    fence=item.fence,
+                    attempts=item.attempt,
+                    admitted_ms=record.timestamp if row is None else row.first_seen_ms,
+                )
+            )
+        return triggers
+
+    async def _reject(self, lane: Lane, record: Record, code: str) -> None:
+        position = position_of(record.topic, record.partition, record.offset)
+        await self.follow_ups.reject(
+            Rejected(
+                position=position, partition=record.partition, code=code, value=record.value
+            )
+        )
+        self.teller.rejected(position, code)
+        lane.settle(record)

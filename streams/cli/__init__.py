@@ -1,0 +1,1 @@
+"""The commands of `outbox`: one module a subject, each adding its own with `register`."""

@@ -1,0 +1,221 @@
+"""The worker's copy of its ledger partitions: one RocksDB, every fold one atomic write.
+
+The log is the truth; what stands here is always the fold of a prefix of it, never ahead. One
+database holds all partitions of a worker, each under a two-byte prefix: 64 databases would mean 64
+memtables and write-ahead logs.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import structlog
+from rocksdict import Cache, Options, Rdict, WriteBatch
+from rocksdict import BlockBasedOptions
+
+from streams.errors import FatalError
+
+log = structlog.get_logger(__name__)
+
+_META: Final = struct.Struct(">qq16s")
+_FENCE: Final = struct.Struct(">q")
+_KEEP: Final = -2
+"""Stands where a fence would: what the value itself says holds."""
+_ROW, _DEBT, _STATE = b"r", b"d", b"s"
+_IDENTITY: Final = b"\xff\xffidentity"
+
+
+class StoredRow:
+    """A row as it lies in the store: its value's bytes, and the fence that `fold` gave it."""
+
+    __slots__ = ("fence", "value")
+
+    def __init__(self, raw: bytes) -> None:
+        (fence,) = _FENCE.unpack_from(raw)
+        self.fence: int | None = None if fence == _KEEP else fence
+        self.value: bytes = raw[8:]
+
+
+class PartitionStore:
+    """One ledger partition's rows, debts and position. Implements `rules.fold.Folded`.
+
+    Writes gather in one batch until `commit`; reads see them at once.
+    """
+
+    def __init__(self, db: Rdict, index: int) -> None:
+        self._db = db
+        self._prefix = struct.pack(">H", index)
+        self._rows = self._prefix + _ROW
+        self._debts = self._prefix + _DEBT
+        self._changed: dict[bytes, bytes | None] = {}
+        self.epoch = -1
+        self.next = 0
+        self.incarnation = b""
+        raw = db.get(self._prefix + _STATE)
+        if raw is not None:
+            self.epoch, self.next, incarnation = _META.unpack(raw)
+            self.incarnation = incarnation.rstrip(b"\x00")
+        self._owed = {key for key, _ in self._scan(self._debts)}
+
+    def put(self, key: bytes, fence: int | None, value: bytes) -> None:
+        """See `Folded`."""
+        self._changed[self._rows + key] = _FENCE.pack(_KEEP if fence is None else fence) + value
+
+    def delete(self, key: bytes) -> None:
+        """See `Folded`."""
+        self._changed[self._rows + key] = None
+
+    def owe(self, key: bytes) -> None:
+        """See `Folded`."""
+        self._owed.add(key)
+        self._changed[self._debts + key] = b""
+
+    def pay(self, key: bytes) -> None:
+        """See `Folded`."""
+        if key in self._owed:
+            self._owed.discard(key)
+            self._changed[self._debts + key] = None
+
+    @property
+    def owed(self) -> frozenset[bytes]:
+        """The keys that owe a repair (rule 6)."""
+        return frozenset(self._owed)
+
+    def get(self, key: bytes) -> StoredRow | None:
+        """The row under `key`, or None."""
+        full = self._rows + key
+        if self._changed and full in self._changed:
+            raw = self._changed[full]
+        else:
+            raw = self._db.get(full)
+        return None if raw is None else StoredRow(raw)
+
+    def under(self, prefix: bytes) -> list[tuple[bytes, StoredRow]]:
+        """Every row whose key starts with `prefix`, in key order."""
+        start = self._rows + prefix
+        found = dict(self._scan(start, strip=len(self._rows)))
+        for full, raw in self._changed.items():
+            if full.startswith(start):
+                if raw is None:
+                    found.pop(full[len(self._rows) :], None)
+                else:
+                    found[full[len(self._rows) :]] = raw
+        return [(key, StoredRow(found[key])) for key in sorted(found)]
+
+    def commit(self) -> None:
+        """Write all that changed, and the position, in one atomic batch."""
+        batch = WriteBatch(raw_mode=True)
+        for key, value in self._changed.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        batch.put(self._prefix + _STATE, _META.pack(self.epoch, self.next, self.incarnation))
+        self._db.write(batch)
+        self._changed.clear()
+
+    def forget(self) -> None:
+        """Drop everything: the log is another one, or was read wrongly; it is folded anew."""
+        batch = WriteBatch(raw_mode=True)
+        batch.delete_range(self._prefix, self._prefix + b"\xff")
+        self._db.write(batch)
+        self._changed.clear()
+        self._owed.clear()
+        self.epoch, self.next, self.incarnation = -1, 0, b""
+
+    def _scan(self, prefix: bytes, strip: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        cut = len(prefix) if strip is None else strip
+        cursor = self._db.iter()
+        cursor.seek(prefix)
+        while cursor.valid():
+            key = cursor.key()
+            if not key.startswith(prefix):
+                return
+            yield key[cut:], cursor.value()
+            cursor.next()
+
+
+class Store:
+    """The database under a data directory.
+
+    Raises:
+        FatalError: when another process holds it, or the directory cannot be written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "ledger"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FatalError(
+                f"the data directory {directory} cannot be made: {error.strerror}; "
+                "set OUTBOX_DATA_DIR to a directory that this user may write"
+            ) from error
+        self._db = self._open()
+        self._partitions: dict[int, PartitionStore] = {}
+
+    def _open(self) -> Rdict:
+        try:
+            return Rdict(str(self._path), _options())
+        except Exception as error:  # rocksdict raises bare Exception for every fault
+            message = str(error)
+            if "lock" in message.lower():
+                raise FatalError(
+                    f"the data directory {self._path.parent} is in use by another worker; "
+                    "give each worker an OUTBOX_DATA_DIR of its own"
+                ) from error
+            if "ermission" in message or "Read-only" in message or "No space" in message:
+                raise FatalError(
+                    f"the data directory {self._path.parent} cannot be written: {message}"
+                ) from error
+            aside = self._path.with_name(f"ledger.corrupt.{time.time_ns()}")
+            self._path.rename(aside)
+            log.error("store.corrupt", moved_to=str(aside), action="rebuilt from the ledger topic")
+            return Rdict(str(self._path), _options())
+
+    def belongs_to(self, identity: str) -> bool:
+        """Whether the store was folded from this cluster's log; an empty one takes the identity on."""
+        stored = self._db.get(_IDENTITY)
+        if stored is None:
+            self._db.put(_IDENTITY, identity.encode())
+            return True
+        return bool(stored == identity.encode())
+
+    def rebuild_for(self, identity: str) -> None:
+        """Drop all that was folded from another cluster's log."""
+        batch = WriteBatch(raw_mode=True)
+        batch.delete_range(b"\x00\x00", b"\xff\xff\xff")
+        self._db.write(batch)
+        self._db.put(_IDENTITY, identity.encode())
+        self._partitions.clear()
+
+    def partition(self, index: int) -> PartitionStore:
+        """The part of partition `index`."""
+        if index not in self._partitions:
+            self._partitions[index] = PartitionStore(self._db, index)
+        return self._partitions[index]
+
+    def close(self) -> None:
+        """Release the database's lock."""
+        self._partitions.clear()
+        self._db.close()
+
+
+def _options() -> Options:
+    """Small and bounded: faust's defaults take 2 GiB of cache for each partition (faust.md §3)."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(16 << 20)
+    options.set_max_write_buffer_number(3)
+    options.set_max_open_files(256)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(2)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(32 << 20))
+    table.set_bloom_filter(10, False)
+    options.set_block_based_table_factory(table)
+    return options

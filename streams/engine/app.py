@@ -1,0 +1,151 @@
+"""The faust app: assignment, fetching, agents; everything that matters is handed to the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import faust
+from faust.app.base import BootStrategy
+from faust.channels import Channel
+from faust.types import TP
+from mode.utils.queues import FlowControlEvent, ThrowableQueue
+
+from streams.engine.consumer import BatchConsumer, Records, Transport
+from streams.engine.tables import LedgerTable, LedgerTables
+from streams.engine.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive records of one partition, as fetched in one assignment."""
+
+    tp: TP
+    records: Records
+    assignment: int
+
+
+class BatchChannel(Channel[Batch]):
+    """A channel in memory whose queue is never cleared: faust clears its own at every rebalance and
+    loses what was fetched meanwhile (upstream #596)."""
+
+    @property
+    def queue(self) -> ThrowableQueue:
+        """The queue, under a flow control of its own that nobody suspends."""
+        if self._queue is None:
+            self._queue = ThrowableQueue(flow_control=FlowControlEvent(initially_suspended=False))
+        return self._queue
+
+
+class _Boot(BootStrategy):
+    """No web server (it listens on 0.0.0.0 and shows tables without auth) and no producer of faust's."""
+
+    enable_web = False
+    enable_kafka_producer = False
+
+
+class App(faust.App):
+    """Implements `consumer.Feeding`, `tables.Owning` and `worker.Flow`."""
+
+    BootStrategy = _Boot
+    worker: Worker
+
+    def serve(self, worker: Worker, *, ledger: str, topics: Sequence[str]) -> None:
+        """Join a worker to this app before it starts.
+
+        Args:
+            ledger: Name of the ledger topic, faust's changelog.
+            topics: Every topic to subscribe to, in the first release already: a group of mixed
+                subscriptions splits the ownership of partitions (measured).
+        """
+        self.worker = worker
+        table = LedgerTable(
+            self, name="ledger", changelog_topic=self.topic(ledger, key_type=bytes, value_type=bytes)
+        )
+        self.tables.add(table)
+        for name in topics:
+            self.topics.add(self.topic(name, key_type=bytes, value_type=bytes))
+        self._batches = BatchChannel(self)
+        self.agent(self._batches, name="records")(self._take_batches)
+
+    async def _take_batches(self, batches: Any) -> None:
+        async for batch in batches:
+            await self.worker.feed(batch.tp, batch.records, batch.assignment)
+
+    # -- faust's seams --------------------------------------------------------------------------
+
+    def _new_transport(self) -> Transport:
+        return Transport(self.conf.broker_consumer, self)
+
+    async def _producer_flush(self, logger: Any) -> None:
+        """faust's producer is not used."""
+
+    async def _consumer_wait_empty(self, consumer: Any, logger: Any) -> None:
+        """On revocation: commit what is settled while the generation still stands, wait for nothing."""
+        await self._batch_consumer.commit()
+        self.worker.let_go()
+
+    # -- consumer.Feeding -----------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> set[TP]:
+        """See `Feeding`."""
+        return self.worker.wanted
+
+    async def feed(self, tp: TP, records: Records) -> None:
+        """See `Feeding`."""
+        await self._batches.put(Batch(tp, records, self.worker.assignment))
+
+    def committable(self) -> dict[TP, int]:
+        """See `Feeding`."""
+        return self.worker.committable()
+
+    def committed(self, offsets: Mapping[TP, int]) -> None:
+        """See `Feeding`."""
+        self.worker.committed(offsets)
+
+    # -- tables.Owning --------------------------------------------------------------------------
+
+    def lost(self, revoked: set[TP]) -> None:
+        """See `Owning`."""
+        self.worker.lost(revoked)
+
+    async def gained(self, assigned: set[TP], generation: int) -> None:
+        """See `Owning`."""
+        if generation == self.consumer_generation_id:
+            await self.worker.gained(assigned)
+
+    # -- worker.Flow ----------------------------------------------------------------------------
+
+    @property
+    def _batch_consumer(self) -> BatchConsumer:
+        return cast("BatchConsumer", self.consumer)
+
+    async def seek_to_committed(self) -> Mapping[TP, int | None]:
+        """See `Flow`."""
+        await self._batch_consumer.parked.wait()
+        found = await self._batch_consumer.seek_to_committed()
+        return {TP(tp.topic, tp.partition): offset for tp, offset in found.items()}
+
+    async def resume(self) -> None:
+        """See `Flow`."""
+        await self.on_rebalance_complete.send()
+        self.flow_control.resume()
+        self.consumer.resume_flow()
+        await cast("Any", self)._fetcher.maybe_start()
+        self.on_rebalance_end()
+
+    async def seek(self, tp: TP, offset: int) -> None:
+        """See `Flow`."""
+        await self._batch_consumer.seek(tp, offset)
+
+    def room(self) -> None:
+        """See `Flow`."""
+        self._batch_consumer.room.set()
+
+    async def leave(self) -> None:
+        """Commit what is settled and leave the group, so that others take over at once."""
+        await self._batch_consumer.commit()
+        await asyncio.shield(self._batch_consumer.leave_group())

@@ -1,0 +1,146 @@
+"""faust's consumer, corrected: batches handed over as one piece, our own offsets, read_committed.
+
+What is corrected, and why (faust.md):
+- one hand-over per partition and poll instead of four tasks per record: 3.4 µs against 150 µs of CPU;
+- only the contiguous prefix of what is settled is committed (upstream #606 commits past work in flight);
+- `read_committed`: faust reads uncommitted outside its own transactional mode, so an aborted redrive
+  would be applied;
+- a static member leaves the group on a clean stop, which aiokafka leaves out on purpose: without it
+  the others wait for the session time-out (with it they had all partitions after 1.0 s);
+- three UNKNOWN_MEMBER_ID within one session mean that another worker has our OUTBOX_WORKER_ID: two such
+  workers evict each other for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, cast
+
+import aiokafka
+import faust.transport.drivers.aiokafka as driver
+import structlog
+from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.group import LeaveGroupRequest
+from faust.types import TP
+
+log = structlog.get_logger(__name__)
+
+Records = Sequence[ConsumerRecord[bytes, bytes]]
+
+POLL_S = 0.1
+"""How long one poll waits. A lane that has room again while a poll waits is asked for in the next one."""
+
+
+class Feeding(Protocol):
+    """What the consumer needs of the app that it feeds."""
+
+    wanted: set[TP]
+    """The partitions that have a lane with room; shared, changed in place."""
+
+    async def feed(self, tp: TP, records: Records) -> None:
+        """Take a batch of one partition."""
+
+    def committable(self) -> dict[TP, int]:
+        """What may be committed now."""
+
+    def committed(self, offsets: Mapping[TP, int]) -> None:
+        """Note what was committed."""
+
+
+class ConsumerThread(driver.AIOKafkaConsumerThread):
+    """The thread in which aiokafka's group consumer lives."""
+
+    def _create_worker_consumer(self, transport: driver.Transport) -> aiokafka.AIOKafkaConsumer:
+        consumer = super()._create_worker_consumer(transport)
+        # Read by AIOKafkaConsumer.start(), which builds the fetcher.
+        consumer._isolation_level = "read_committed"
+        consumer._fetch_max_wait_ms = 500
+        return consumer
+
+    async def leave_group(self) -> None:
+        """Tell the coordinator that this static member is gone for good; best effort."""
+        await self.call_thread(self._leave_group)
+
+    async def _leave_group(self) -> None:
+        coordinator = self._ensure_consumer()._coordinator
+        if coordinator.generation <= 0:
+            return
+        request = LeaveGroupRequest(coordinator.group_id, coordinator.member_id)
+        try:
+            await asyncio.wait_for(coordinator._send_req(request), timeout=2.0)
+        except (KafkaError, TimeoutError) as error:
+            log.warning("group.leave_failed", error=type(error).__name__)
+        else:
+            log.info("group.left")
+
+
+class BatchConsumer(driver.Consumer):
+    """A faust consumer that feeds its app in batches."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.room = asyncio.Event()
+        """Set when a lane has room again."""
+        self.parked = asyncio.Event()
+        """Set while the flow is stopped and no poll is under way: it is safe to seek."""
+        self._committing = asyncio.Lock()
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    @property
+    def _feeding(self) -> Feeding:
+        return cast("Feeding", self.app)
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        """The whole of faust's path from fetch to agent, replaced by one hand-over per partition."""
+        while not (self._stopped.is_set() or fetcher._stopped.is_set()):
+            records = await self._poll()
+            if not self.flow_active:
+                continue  # fetched before the flow stopped; perform_seek reads it again
+            for tp, batch in records.items():
+                await self._feeding.feed(tp, batch)
+            await asyncio.sleep(0)
+
+    async def _poll(self) -> Mapping[TP, Records]:
+        if not self.flow_active:
+            self.parked.set()
+            await self.can_resume_flow.wait()
+            self.parked.clear()
+        wanted = self._feeding.wanted
+        if not wanted:
+            self.room.clear()
+            try:
+                await asyncio.wait_for(self.room.wait(), timeout=POLL_S)
+            except TimeoutError:
+                pass
+            return {}
+        return cast(
+            "Mapping[TP, Records]", await self._getmany(active_partitions=wanted, timeout=POLL_S)
+        )
+
+    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
+        """Commit what the lanes say is settled, with the group's generation (rule 9)."""
+        async with self._committing:
+            offsets = self._feeding.committable()
+            if not offsets:
+                return False
+            done = bool(await self._commit(offsets))
+            if done:
+                self._feeding.committed(offsets)
+            return done
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """faust's livelock detector watches a path that no record takes here; the watchdog replaces it."""
+
+    async def leave_group(self) -> None:
+        """See `ConsumerThread.leave_group`."""
+        await cast("ConsumerThread", self._thread).leave_group()
+
+
+class Transport(driver.Transport):
+    """faust's Kafka transport with our consumer."""
+
+    Consumer: ClassVar[type[driver.Consumer]] = BatchConsumer

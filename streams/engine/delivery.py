@@ -1,0 +1,240 @@
+"""One delivery's way from trigger to follow-up: ledger.md's `on_trigger`, step for step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+import structlog
+
+from streams.engine.gate import Gate, Slot, StepAside
+from streams.engine.partition import Claim, Partition
+from streams.engine.ports import Time
+from streams.engine.trigger import Trigger
+from streams.model.activity import Activity, Recipient
+from streams.model.ledger import FailurePhase, Kind, Phase, Row
+from streams.model.policy import MARGIN_MS, Policy
+from streams.model.target import Target
+from streams.model.verdict import Judgement, Verdict
+from streams.rules.decide import (
+    CODE_EXPIRED,
+    LOST,
+    NOT_CALLED,
+    ClaimAsked,
+    Fresh,
+    Judged,
+    Turned,
+    decide,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class Caller(Protocol):
+    """Makes one call and judges it."""
+
+    async def call(self, target: Target, activity: Activity, row: Row) -> Judgement:
+        """Call `target` once; never raises for what the world does."""
+
+
+class Targets(Protocol):
+    """Knows the targets."""
+
+    async def find(self, tenant: str, recipient: Recipient) -> Target | Turned:
+        """The target, or why there is none to call."""
+
+    def policy_of(self, tenant: str, recipient: Recipient) -> Policy:
+        """The bounds of deliveries to it, known or not."""
+
+
+class Outputs(Protocol):
+    """What a row owes the world outside the ledger."""
+
+    async def follow_up(self, trigger: Trigger, row: Row | None) -> None:
+        """Write the row's current follow-up: retry, dead letter, receipt; done when durable."""
+
+    async def put_aside(self, trigger: Trigger, row: Row, wait_ms: int) -> None:
+        """Write a retry record that changes nothing but the time (C-08); done when durable."""
+
+
+class Telling(Protocol):
+    """Learns what happened, for logs and metrics."""
+
+    def attempted(self, trigger: Trigger, row: Row, judgement: Judgement, settled: Row) -> None:
+        """An attempt was made and reported."""
+
+    def put_aside(self, trigger: Trigger, reason: str, wait_ms: int) -> None:
+        """A delivery stepped aside."""
+
+    def adopted(self, trigger: Trigger, judgement: Judgement) -> None:
+        """A foreign claim was settled."""
+
+
+class _Step(Enum):
+    SETTLED = auto()
+    """The row says what comes next: write its follow-up."""
+    ASIDE = auto()
+    """A retry record carries the delivery on; nothing else is owed."""
+    AGAIN = auto()
+    """Something changed: look anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliverer:
+    """Moves deliveries. Knows no Kafka and no HTTP: the simulation drives this very code."""
+
+    targets: Targets
+    gate: Gate
+    caller: Caller
+    outputs: Outputs
+    telling: Telling
+    time: Time
+
+    async def on_trigger(self, trigger: Trigger) -> bool:
+        """Do what the trigger asks for.
+
+        Returns:
+            True when its record needs nothing more of this delivery; False when it must not be
+            acknowledged: the assignment is over and the record comes again to the next owner.
+        """
+        partition = trigger.partition
+        while partition.assignment == trigger.assignment:
+            if not partition.leads:
+                await partition.until_led(trigger.assignment)
+                continue
+            async with partition.locks.hold(trigger.key):
+                step = await self._step(trigger)
+                if step is _Step.SETTLED:
+                    await self.outputs.follow_up(trigger, partition.row(trigger.key))
+            if step is not _Step.AGAIN:
+                return partition.assignment == trigger.assignment
+        return False
+
+    async def _step(self, trigger: Trigger) -> _Step:
+        """Under the delivery's lock, take the one step that its row calls for."""
+        partition = trigger.partition
+        row = partition.row(trigger.key)
+        if row is not None and row.phase is Phase.CLAIMED:
+            return await self._adopt(trigger, row)
+        if trigger.wants(row):
+            return await self._attempt(trigger, row)
+        # Stale or a duplicate: only on a fresh view may it be dropped (rule 7).
+        if await partition.barrier() and partition.row(trigger.key) == row:
+            return _Step.SETTLED
+        return _Step.AGAIN
+
+    async def _adopt(self, trigger: Trigger, row: Row) -> _Step:
+        """Settle a claim that no task of ours holds (rule 5); never claim over a claim."""
+        partition = trigger.partition
+        late = await partition.await_adoption(trigger.key, row)
+        if isinstance(late, bool):
+            return _Step.AGAIN
+        judgement = late or LOST
+        settled = self._judge(row, judgement, trigger, row.idempotent)
+        if await partition.settle(partition.adopted(trigger.key, row), settled, judgement):
+            partition.forget_claim(row.token)
+            self.telling.adopted(trigger, judgement)
+        return _Step.AGAIN
+
+    async def _attempt(self, trigger: Trigger, row: Row | None) -> _Step:
+        """Claim, call, report; or turn away; or step aside."""
+        partition = trigger.partition
+        base = row or Fresh(
+            delivery_id=trigger.delivery_id,
+            target=trigger.recipient.key,
+            admitted_ms=trigger.admitted_ms,
+        ).row()
+        activity = trigger.carried.activity
+        target = trigger.turned or await self.targets.find(activity.tenant, trigger.recipient)
+        if isinstance(target, Turned):
+            return await self._turn_away(trigger, base, target)
+        if self.time.now_ms() > base.admitted_ms + target.policy.max_age_ms:
+            return await self._turn_away(trigger, base, Turned(FailurePhase.CLAIM, CODE_EXPIRED))
+        slot = await self.gate.enter(_door(target), target.policy.max_connections)
+        if isinstance(slot, StepAside):
+            self.telling.put_aside(trigger, slot.reason, slot.wait_ms)
+            await self.outputs.put_aside(trigger, base, slot.wait_ms)
+            return _Step.ASIDE
+        claim, judgement = await self._claim_and_call(trigger, base, target, slot)
+        if claim is None:
+            return _Step.AGAIN
+        settled = self._judge(claim.row, judgement, trigger, target.idempotent, target.policy)
+        if not await partition.settle(claim, settled, judgement):
+            return _Step.AGAIN
+        self.telling.attempted(trigger, claim.row, judgement, settled)
+        return _Step.SETTLED
+
+    async def _claim_and_call(
+        self, trigger: Trigger, base: Row, target: Target, slot: Slot
+    ) -> tuple[Claim | None, Judgement]:
+        """Hold the slot over claim and call: a claim made before the slot would age while it waits."""
+        answered: bool | None = None
+        try:
+            asked = decide(
+                base,
+                ClaimAsked(self.time.token()),
+                now_ms=self.time.now_ms(),
+                jitter=0.0,
+                policy=target.policy,
+                idempotent=target.idempotent,
+            )
+            if asked is None or not trigger.partition.holds(trigger.assignment):
+                return None, NOT_CALLED
+            if asked.phase is Phase.DEAD:
+                await trigger.partition.write(Kind.REPORT, trigger.key, asked)
+                return None, NOT_CALLED
+            claim = await trigger.partition.claim(trigger.key, asked)
+            if claim is None or self._is_too_late(claim, target.policy):
+                return claim, NOT_CALLED
+            judgement = await self.caller.call(target, trigger.carried.activity, claim.row)
+            answered = judgement.status != 0
+            return claim, judgement
+        finally:
+            slot.leave(answered=answered)
+
+    def _is_too_late(self, claim: Claim, policy: Policy) -> bool:
+        """Rule 3: a call started now could outlive the lease."""
+        spare_ms = policy.lease_ms - policy.timeout_ms - MARGIN_MS
+        waited_ms = (self.time.monotonic() - claim.started) * 1000
+        return waited_ms > spare_ms + MARGIN_MS / 2
+
+    async def _turn_away(self, trigger: Trigger, base: Row, why: Turned) -> _Step:
+        dead = decide(
+            base,
+            why,
+            now_ms=self.time.now_ms(),
+            jitter=0.0,
+            policy=self.targets.policy_of(trigger.carried.activity.tenant, trigger.recipient),
+            idempotent=False,
+        )
+        assert dead is not None, "a delivery that may claim may also be turned away"
+        if not await trigger.partition.write(Kind.REPORT, trigger.key, dead):
+            return _Step.AGAIN
+        refused = Judgement(verdict=Verdict.REFUSED, code=why.code, phase=why.phase)
+        self.telling.attempted(trigger, base, refused, dead)
+        return _Step.SETTLED
+
+    def _judge(
+        self,
+        row: Row,
+        judgement: Judgement,
+        trigger: Trigger,
+        idempotent: bool,
+        policy: Policy | None = None,
+    ) -> Row:
+        settled = decide(
+            row,
+            Judged(judgement),
+            now_ms=self.time.now_ms(),
+            jitter=self.time.jitter(),
+            policy=policy
+            or self.targets.policy_of(trigger.carried.activity.tenant, trigger.recipient),
+            idempotent=idempotent,
+        )
+        assert settled is not None, "a claimed delivery can always be judged"
+        return settled
+
+
+def _door(target: Target) -> str:
+    return f"{target.tenant}\x00{target.key}"

@@ -1,0 +1,138 @@
+"""A target's door: how many calls it has under way, who waits, who steps aside (C-08)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from streams.engine.ports import Time
+from streams.rules.pacing import Aside, Go, Pace, aside, enter, saw
+
+
+@dataclass(slots=True)
+class _Door:
+    pace: Pace = field(default_factory=Pace)
+    cap: int = 1
+    running: dict[int, float] = field(default_factory=dict)
+    waiting: deque[asyncio.Future[Slot | None]] = field(default_factory=deque)
+    last_used: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepAside:
+    """The delivery is to stay away from its target for `wait_ms`."""
+
+    wait_ms: int
+    reason: str
+
+
+class Slot:
+    """The right to have one call under way to a target; to be left exactly once."""
+
+    __slots__ = ("_door", "_gate", "_number")
+
+    def __init__(self, gate: Gate, door: _Door, number: int) -> None:
+        self._gate = gate
+        self._door = door
+        self._number = number
+
+    def leave(self, *, answered: bool | None) -> None:
+        """Give the slot to whoever waits; `answered` is None when no call was made."""
+        self._gate.left(self._door, self._number, answered)
+
+
+class Gate:
+    """The doors of all targets of this worker process."""
+
+    IDLE_DOORS = 10_000
+    """Doors kept; beyond it those that nobody uses are forgotten."""
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self._doors: dict[str, _Door] = {}
+        self._numbers = 0
+
+    async def enter(self, target: str, cap: int) -> Slot | StepAside:
+        """Come to a target's door.
+
+        Returns:
+            A slot, at once or after a short wait; or how long to stay away.
+        """
+        door = self._doors.get(target)
+        if door is None:
+            self._forget_idle()
+            door = self._doors[target] = _Door()
+        door.cap = cap
+        now = self._time.monotonic()
+        door.last_used = now
+        oldest_ms = int((now - next(iter(door.running.values()))) * 1000) if door.running else 0
+        step = enter(
+            door.pace,
+            running=len(door.running),
+            waiting=len(door.waiting),
+            cap=cap,
+            oldest_ms=oldest_ms,
+            now_ms=int(now * 1000),
+        )
+        if isinstance(step, Go):
+            return self._take(door)
+        if isinstance(step, Aside):
+            return self._aside(door, step.reason)
+        slot = await self._wait(door, step.at_most_ms)
+        return slot if slot is not None else self._aside(door, "target_full")
+
+    async def _wait(self, door: _Door, at_most_ms: int) -> Slot | None:
+        """Stand in line; a slot is taken for us when our turn comes, so that nobody slips in between."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[Slot | None] = loop.create_future()
+        door.waiting.append(turn)
+        timer = loop.call_later(at_most_ms / 1000, _give_up, door, turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and (slot := turn.result()) is not None:
+                slot.leave(answered=None)
+            raise
+        finally:
+            timer.cancel()
+
+    def _take(self, door: _Door) -> Slot:
+        self._numbers += 1
+        door.running[self._numbers] = self._time.monotonic()
+        return Slot(self, door, self._numbers)
+
+    def _aside(self, door: _Door, reason: str) -> StepAside:
+        now_ms = int(self._time.monotonic() * 1000)
+        door.pace, wait_ms = aside(door.pace, now_ms=now_ms)
+        return StepAside(wait_ms, reason)
+
+    def left(self, door: _Door, number: int, answered: bool | None) -> None:
+        """See `Slot.leave`."""
+        now = self._time.monotonic()
+        started = door.running.pop(number)
+        if answered is not None:
+            door.pace = saw(
+                door.pace,
+                answered=answered,
+                took_ms=(now - started) * 1000,
+                now_ms=int(now * 1000),
+            )
+        while door.waiting and len(door.running) < door.cap:
+            turn = door.waiting.popleft()
+            if not turn.done():
+                turn.set_result(self._take(door))
+
+    def _forget_idle(self) -> None:
+        if len(self._doors) < self.IDLE_DOORS:
+            return
+        horizon = self._time.monotonic() - 600
+        for target, door in list(self._doors.items()):
+            if not door.running and not door.waiting and door.last_used < horizon:
+                del self._doors[target]
+
+
+def _give_up(door: _Door, turn: asyncio.Future[Slot | None]) -> None:
+    if not turn.done():
+        door.waiting.remove(turn)
+        turn.set_result(None)

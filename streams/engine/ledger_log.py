@@ -1,0 +1,77 @@
+"""The ledger topic as records: written by the appender, read by the tail and by the restore."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+
+from aiokafka import ConsumerRecord
+
+from streams.edge.log import Appender, Tail
+from streams.model.ledger import Kind
+from streams.rules.fold import LedgerRecord
+from streams.rules.identity import activity_key_of
+from streams.wire.commands import LateReport, encode_command
+from streams.wire.records import ledger_headers, read_ledger_headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaLedger:
+    """One ledger partition on Kafka. Implements `ports.LedgerLog`."""
+
+    topic: str
+    commands: str
+    partition: int
+    appender: Appender
+    tail: Tail
+
+    def append(
+        self, kind: Kind, key: bytes, value: bytes | None, epoch: int, token: bytes
+    ) -> Awaitable[object]:
+        """See `ports.LedgerLog`."""
+        headers = ledger_headers(kind, None if kind is Kind.OWNER else epoch, token)
+        return self.appender.append(
+            self.topic, self.partition, key=key, value=value, headers=headers
+        )
+
+    async def end_offset(self) -> int:
+        """See `ports.LedgerLog`."""
+        return await self.tail.end_offset(self.topic, self.partition)
+
+    async def read_position(self) -> int:
+        """See `ports.LedgerLog`."""
+        return await self.tail.read_position(self.topic, self.partition)
+
+    async def report_late(self, report: LateReport) -> None:
+        """See `ports.LedgerLog`."""
+        await asyncio.shield(
+            self.appender.append(
+                self.commands,
+                self.partition,
+                key=activity_key_of(report.delivery_key),
+                value=encode_command(report),
+            )
+        )
+
+
+def ledger_records(records: Sequence[ConsumerRecord[bytes, bytes]]) -> list[LedgerRecord]:
+    """Records of the ledger topic, their values still in bytes.
+
+    Raises:
+        RecordError: a record without our headers. Only we write there; going on would be guessing.
+    """
+    read = []
+    for record in records:
+        headers = read_ledger_headers(record.headers)
+        read.append(
+            LedgerRecord(
+                offset=record.offset,
+                key=record.key or b"",
+                kind=headers.kind,
+                epoch=-1 if headers.epoch is None else headers.epoch,
+                token=headers.token,
+                value=record.value,
+            )
+        )
+    return read

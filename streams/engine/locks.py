@@ -1,0 +1,56 @@
+"""A lock for each key, made when wanted and gone when free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class KeyedLocks:
+    """First come, first served, per key. An uncontended lock costs a dict entry and no future."""
+
+    def __init__(self) -> None:
+        self._held: dict[bytes, deque[asyncio.Future[None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def is_held(self, key: bytes) -> bool:
+        """Whether somebody holds the key's lock now."""
+        return key in self._held
+
+    @asynccontextmanager
+    async def hold(self, key: bytes) -> AsyncIterator[None]:
+        """Hold the key's lock for the block."""
+        await self.acquire(key)
+        try:
+            yield
+        finally:
+            self.release(key)
+
+    async def acquire(self, key: bytes) -> None:
+        """Wait for the key's lock and hold it."""
+        waiting = self._held.get(key)
+        if waiting is None:
+            self._held[key] = deque()
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release(key)  # the turn came together with the cancellation: pass it on
+            raise
+
+    def release(self, key: bytes) -> None:
+        """Give the key's lock to whoever waited longest, or drop it."""
+        waiting = self._held[key]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._held[key]

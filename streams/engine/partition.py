@@ -1,0 +1,410 @@
+"""One ledger partition as this worker sees it: who leads it, what its rows say, what we appended.
+
+The protocol of ledger.md: a claim counts once the own tail has folded it; a record of a superseded
+epoch is void and its key is repaired; nothing is acknowledged on an old view. No clock is involved
+in being right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+
+from streams.edge.store import PartitionStore, StoredRow
+from streams.engine.locks import KeyedLocks
+from streams.engine.ports import LedgerLog, Time
+from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
+from streams.model.verdict import Judgement
+from streams.rules.fold import LedgerRecord, fold
+from streams.wire.codec import (
+    decode_activity_row,
+    decode_row,
+    encode_activity_row,
+    encode_row,
+)
+from streams.wire.commands import LateReport
+
+log = structlog.get_logger(__name__)
+
+REOWN_DELAY_S: Final = 0.25
+"""How long to wait before claiming a partition back from a foreign OWNER (rule 2). A frozen worker that
+wakes believes itself the owner until its next heartbeat; without a pause the two would trade OWNER
+records as fast as the broker takes them."""
+
+HOT_ROWS: Final = 20_000
+"""Decoded rows kept in memory per partition; beyond it the cache starts anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to make one attempt, folded as valid.
+
+    Attributes:
+        key: The delivery's ledger key.
+        row: The row as folded, its fence set.
+        epoch: The epoch under which it was appended; reports go under it.
+        started: Monotonic seconds when the claim was asked for.
+        mine: False for a foreign claim that is being adopted.
+    """
+
+    key: bytes
+    row: Row
+    epoch: int
+    started: float
+    mine: bool = True
+
+
+class Partition:
+    """The ledger protocol for one partition, its I/O behind `LedgerLog`."""
+
+    def __init__(
+        self,
+        index: int,
+        store: PartitionStore,
+        ledger: LedgerLog,
+        time: Time,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self.index = index
+        self.store = store
+        self.locks = KeyedLocks()
+        self.assignment = 0
+        """Which assignment of this partition stands; 0 while it is not ours."""
+        self.late_reports: dict[bytes, Judgement] = {}
+        self.on_lead: list[Callable[[], None]] = []
+        """Called each time this worker comes to lead."""
+        self._ledger = ledger
+        self._time = time
+        self._spawn = spawn
+        self._owner_token = b""
+        self._epoch = -1
+        self._waits: dict[tuple[Kind, bytes], tuple[asyncio.Future[bool], Row | None]] = {}
+        self._watchers: dict[bytes, list[asyncio.Future[None]]] = {}
+        self._first_seen: dict[bytes, float] = {}
+        self._hot: dict[bytes, Row | None] = {}
+        self._admitting: dict[bytes, tuple[ActivityRow, bytes]] = {}
+        self._repairing: set[bytes] = set()
+        self._barriers: list[asyncio.Future[bool]] = []
+        self._barrier_runs = False
+        self._folded: asyncio.Event = asyncio.Event()
+
+    # -- who leads ---------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Assigned, and the folded epoch is our own."""
+        return self.assignment != 0 and 0 <= self._epoch == self.store.epoch
+
+    def holds(self, assignment: int) -> bool:
+        """Whether we lead, and still in that assignment."""
+        return self.assignment == assignment and self.leads
+
+    def assign(self, assignment: int) -> None:
+        """Take the partition: append OWNER with a fresh token; we lead once it is folded (rule 2)."""
+        self.assignment = assignment
+        self._own()
+
+    def revoke(self) -> None:
+        """Stop claiming at once; whoever waits for a fold learns that it may not come."""
+        self.assignment = 0
+        self._epoch = -1
+        self._owner_token = b""
+        waits, self._waits = self._waits, {}
+        for future, _ in waits.values():
+            if not future.done():
+                future.set_result(False)
+        self._admitting.clear()
+        self._folded.set()
+        for key in list(self._watchers):
+            self._wake(key)
+
+    def _own(self) -> None:
+        self._owner_token = self._time.token()
+        self._ledger.append(Kind.OWNER, OWNER_KEY, None, -1, self._owner_token)
+
+    def _on_owner(self, record: LedgerRecord) -> None:
+        if record.token == self._owner_token:
+            self._epoch = record.offset
+            log.info("partition.led", partition=self.index, epoch=record.offset)
+        elif self.assignment:
+            log.warning("partition.foreign_owner", partition=self.index, offset=record.offset)
+            self._spawn(self._own_again(self.assignment, self._owner_token))
+
+    async def _own_again(self, assignment: int, token: bytes) -> None:
+        await asyncio.sleep(REOWN_DELAY_S)
+        if self.assignment == assignment and self._owner_token == token and not self.leads:
+            self._own()
+
+    async def until_led(self, assignment: int) -> bool:
+        """Wait while the partition is ours and not led: a stray OWNER is being overruled (rule 2).
+
+        Returns:
+            True once we lead in that assignment, False when the assignment is over.
+        """
+        while self.assignment == assignment and not self.leads:
+            self._folded.clear()
+            await self._folded.wait()
+        return self.assignment == assignment
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def fold(self, records: Sequence[LedgerRecord]) -> None:
+        """Apply records of the own tail, in order, in one atomic write; then tell who waits."""
+        done: list[tuple[asyncio.Future[bool], bool]] = []
+        touched: list[bytes] = []
+        led = self.leads
+        for record in records:
+            valid = fold(self.store, record)
+            if record.kind is Kind.OWNER:
+                self._on_owner(record)
+                continue
+            touched.append(record.key)
+            waited = self._waits.pop((record.kind, record.token), None)
+            if waited is not None:
+                done.append((waited[0], valid))
+            if valid:
+                self._remember(record, waited[1] if waited else None)
+        self.store.commit()
+        for future, valid in done:
+            if not future.done():
+                future.set_result(valid)
+        for key in touched:
+            if key in self._watchers:
+                self._wake(key)
+        self._folded.set()
+        if self.leads:
+            self.pay_debts()
+            if not led:
+                for call in self.on_lead:
+                    call()
+
+    def _remember(self, record: LedgerRecord, row: Row | None) -> None:
+        """Keep a row that we wrote ourselves decoded; one that others wrote is decoded when asked for."""
+        if len(self._hot) >= HOT_ROWS:
+            self._hot.clear()
+        if row is None:
+            self._hot.pop(record.key, None)
+            pending = self._admitting.get(record.key)
+            if pending is not None and pending[1] == record.token:
+                del self._admitting[record.key]
+        elif record.kind is Kind.CLAIM:
+            self._hot[record.key] = replace(row, fence=record.offset)
+        else:
+            self._hot[record.key] = row
+
+    def row(self, key: bytes) -> Row | None:
+        """The folded row of a delivery."""
+        if key in self._hot:
+            return self._hot[key]
+        stored = self.store.get(key)
+        row = None if stored is None else _row(stored)
+        if row is not None:
+            self._hot[key] = row
+        return row
+
+    def activity(self, key: bytes) -> ActivityRow | None:
+        """The row of an activity, one that is appended and not yet folded included."""
+        pending = self._admitting.get(key)
+        if pending is not None:
+            return pending[0]
+        stored = self.store.get(key)
+        return None if stored is None else decode_activity_row(stored.value)
+
+    def deliveries(self, activity_key: bytes) -> list[Row]:
+        """Every delivery's row of one activity, in key order."""
+        return [_row(stored) for _, stored in self.store.under(activity_key + SEPARATOR)]
+
+    def letter(self, activity_key: bytes, letter_id: str) -> bytes | None:
+        """The ledger key of the delivery whose dead letter has this id, or None."""
+        for key, stored in self.store.under(activity_key + SEPARATOR):
+            row = _row(stored)
+            if row.phase is Phase.DEAD and row.letter_id == letter_id:
+                return key
+        return None
+
+    async def barrier(self) -> bool:
+        """See everything that was in the log when this was called (rule 7).
+
+        Returns:
+            True when we still lead after that. Calls that come while the end is being asked for share
+            the next question.
+        """
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._barriers.append(answer)
+        if not self._barrier_runs:
+            self._barrier_runs = True
+            self._spawn(self._run_barriers())
+        return await answer
+
+    async def _run_barriers(self) -> None:
+        try:
+            while self._barriers:
+                waiting, self._barriers = self._barriers, []
+                fresh = self.leads and await self._catch_up(await self._ledger.end_offset())
+                for answer in waiting:
+                    if not answer.done():
+                        answer.set_result(fresh)
+        finally:
+            self._barrier_runs = False
+
+    async def _catch_up(self, end: int) -> bool:
+        while self.leads and self.store.next < end:
+            self._folded.clear()
+            try:
+                await asyncio.wait_for(self._folded.wait(), timeout=0.5)
+            except TimeoutError:
+                # Compaction may have taken the last records: the tail passed them without a fold.
+                if await self._ledger.read_position() >= end:
+                    break
+        return self.leads
+
+    # -- writing ------------------------------------------------------------------------------
+
+    async def append(self, kind: Kind, key: bytes, row: Row, *, epoch: int, token: bytes) -> bool:
+        """Append a delivery's row and wait until the own tail has folded it; True when it is valid."""
+        return await self._await_fold(kind, key, encode_row(row), row, epoch, token)
+
+    async def _await_fold(
+        self, kind: Kind, key: bytes, value: bytes | None, row: Row | None, epoch: int, token: bytes
+    ) -> bool:
+        if not self.assignment:
+            return False
+        folded: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waits[kind, token] = (folded, row)
+        self._ledger.append(kind, key, value, epoch, token)
+        return await folded
+
+    def admit(self, key: bytes, row: ActivityRow) -> None:
+        """Append an activity's row. Nobody waits: what is appended after it is folded after it."""
+        token = self._time.token()
+        self._admitting[key] = (row, token)
+        self._ledger.append(Kind.ADMIT, key, encode_activity_row(row), self._epoch, token)
+
+    async def claim(self, key: bytes, row: Row) -> Claim | None:
+        """Claim under the delivery's lock, holding a slot of the target (rule 3).
+
+        Args:
+            row: The claimed row to append; its token names the claim.
+
+        Returns:
+            The claim once it is folded as valid; None when it is void or we no longer lead.
+        """
+        if not self.leads:
+            return None
+        started, epoch = self._time.monotonic(), self._epoch
+        if not await self.append(Kind.CLAIM, key, row, epoch=epoch, token=row.token):
+            return None
+        folded = self.row(key)
+        if folded is None or folded.token != row.token:
+            return None
+        return Claim(key, folded, epoch, started)
+
+    async def settle(self, claim: Claim, row: Row, judgement: Judgement) -> bool:
+        """Report a claim's verdict and wait for the fold (rule 4).
+
+        A report that comes too late goes to the owner, which reports it while the row is still claimed
+        under that token.
+        """
+        valid = await self.append(
+            Kind.REPORT, claim.key, row, epoch=claim.epoch, token=claim.row.token
+        )
+        if not valid and claim.mine:
+            await self._ledger.report_late(
+                LateReport(delivery_key=claim.key, token=claim.row.token, judgement=judgement)
+            )
+        return valid
+
+    async def write(self, kind: Kind, key: bytes, row: Row) -> bool:
+        """Append a row that no claim stands behind: turned away, redriven."""
+        return await self.append(kind, key, row, epoch=self._epoch, token=self._time.token())
+
+    async def await_adoption(self, key: bytes, row: Row) -> Judgement | None | bool:
+        """Wait for a foreign claim to be reported late, or for its lease to end (rule 5).
+
+        The lease runs on our own monotonic clock from first sight.
+
+        Returns:
+            The late judgement; None when the lease ended without one; True when the row moved on by
+            itself; False when we no longer lead.
+        """
+        now = self._time.monotonic()
+        ends = self._first_seen.setdefault(row.token, now) + row.lease_ms / 1000
+        while self.leads:
+            current = self.row(key)
+            if current is None or current.phase is not Phase.CLAIMED or current.token != row.token:
+                self._first_seen.pop(row.token, None)
+                return True
+            late = self.late_reports.get(row.token)
+            if late is not None:
+                return late
+            if self._time.monotonic() >= ends:
+                return None
+            await self._changed(key, ends)
+        return False
+
+    def adopted(self, key: bytes, row: Row) -> Claim:
+        """The foreign claim, to be settled by us."""
+        return Claim(key, row, self._epoch, self._time.monotonic(), mine=False)
+
+    def forget_claim(self, token: bytes) -> None:
+        """Drop what was remembered of a claim that is settled."""
+        self.late_reports.pop(token, None)
+        self._first_seen.pop(token, None)
+
+    def heard_late(self, report: LateReport) -> None:
+        """Note a late report and wake who waits for it."""
+        self.late_reports[report.token] = report.judgement
+        self._wake(report.delivery_key)
+
+    async def _changed(self, key: bytes, until: float) -> None:
+        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.setdefault(key, []).append(change)
+        left = max(0.0, until - self._time.monotonic())
+        try:
+            await asyncio.wait_for(change, timeout=left)
+        except TimeoutError:
+            pass
+
+    def _wake(self, key: bytes) -> None:
+        for change in self._watchers.pop(key, []):
+            if not change.done():
+                change.set_result(None)
+
+    # -- debts --------------------------------------------------------------------------------
+
+    def pay_debts(self) -> None:
+        """Repair every key whose last record is void, before compaction can keep that one (rule 6)."""
+        for key in self.store.owed:
+            if key not in self._repairing:
+                self._repairing.add(key)
+                self._spawn(self._repair(key))
+
+    async def _repair(self, key: bytes) -> None:
+        """Append the folded row again, or a tombstone, under the delivery's lock."""
+        try:
+            async with self.locks.hold(key):
+                if not self.leads or key not in self.store.owed:
+                    return
+                stored = self.store.get(key)
+                value = None if stored is None else _as_value(key, stored)
+                await self._await_fold(
+                    Kind.REPAIR, key, value, None, self._epoch, self._time.token()
+                )
+        finally:
+            self._repairing.discard(key)
+
+
+def _row(stored: StoredRow) -> Row:
+    row = decode_row(stored.value)
+    return row if stored.fence is None else replace(row, fence=stored.fence)
+
+
+def _as_value(key: bytes, stored: StoredRow) -> bytes:
+    """What a repair writes: the row with the fence that the fold gave it, or the activity's row as is."""
+    if SEPARATOR not in key or stored.fence is None:
+        return stored.value
+    return encode_row(_row(stored))

@@ -1,0 +1,100 @@
+"""Work in flight: a bound on it, the deliveries of one record, tasks whose failure ends the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from streams.engine.delivery import Deliverer
+from streams.engine.lanes import Lane, Record
+from streams.engine.trigger import Trigger
+
+
+class Tasks:
+    """Tasks of which none may fail unseen: an unexpected exception ends the process, unacknowledged."""
+
+    def __init__(self, fatal: Callable[[BaseException], None]) -> None:
+        self._fatal = fatal
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task and keep it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fatal(error)
+
+    async def drain(self, timeout_s: float) -> int:
+        """Wait until all are done, at most so long; say how many are not."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+        return len(self._tasks)
+
+    def cancel(self) -> None:
+        """Cancel what is left."""
+        for task in list(self._tasks):
+            task.cancel()
+
+
+class Runner:
+    """Runs the deliveries of records, within a bound over the whole worker."""
+
+    def __init__(self, deliverer: Deliverer, tasks: Tasks, max_in_flight: int) -> None:
+        self._deliverer = deliverer
+        self._tasks = tasks
+        self._room = asyncio.Semaphore(max_in_flight)
+        self.in_flight = 0
+        self.closed = False
+        """Set when the worker stops: nothing new is started, what runs goes on to its end."""
+
+    async def run(self, lane: Lane, record: Record, triggers: list[Trigger]) -> None:
+        """Start every delivery of a record, each as room allows; returns when all are started.
+
+        The record is settled when all of them say that they need nothing more.
+        """
+        work = _RecordWork(lane, record, len(triggers))
+        for trigger in triggers:
+            await self._room.acquire()
+            if self.closed:
+                self._room.release()
+                return
+            self.in_flight += 1
+            self._tasks.spawn(self._deliver(work, trigger))
+
+    def run_later(self, lane: Lane, record: Record, triggers: list[Trigger]) -> None:
+        """As `run`, for a caller that cannot wait."""
+        self._tasks.spawn(self.run(lane, record, triggers))
+
+    async def _deliver(self, work: _RecordWork, trigger: Trigger) -> None:
+        try:
+            work.done(await self._deliverer.on_trigger(trigger))
+        finally:
+            self.in_flight -= 1
+            self._room.release()
+
+
+class _RecordWork:
+    """Counts a record's deliveries down."""
+
+    __slots__ = ("_lane", "_left", "_record")
+
+    def __init__(self, lane: Lane, record: Record, deliveries: int) -> None:
+        self._lane = lane
+        self._record = record
+        self._left = deliveries
+
+    def done(self, settled: bool) -> None:
+        """One delivery came back; a record with one that may not be acknowledged is never settled."""
+        if settled:
+            self._left -= 1
+            if self._left == 0:
+                self._lane.settle(self._record)

@@ -1,0 +1,44 @@
+"""What an observation means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streams.model.ledger import FailurePhase
+
+
+class Verdict(StrEnum):
+    """Spec §1: what an attempt's observation means."""
+
+    SENT = "sent"
+    RETRY = "retry"
+    """Did not happen; may be tried again."""
+    REFUSED = "refused"
+    """Did not happen, and will not; no further call."""
+    AMBIGUOUS = "ambiguous"
+    """Unknown whether it happened; only an idempotent target is tried again."""
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A verdict with its reason.
+
+    Attributes:
+        verdict: What it means.
+        phase: Where it failed, None for `sent` and `skipped`.
+        code: Stable code (`docs/codes.md`), e.g. `http_503`, `connect_refused`.
+        status: HTTP status, 0 when there was none.
+        retry_after: `Retry-After` values that the schedule must honour.
+        disables_target: 410: the target is gone.
+        provider_message_id: Kept from a `sent` answer.
+    """
+
+    verdict: Verdict
+    code: str
+    phase: FailurePhase | None = None
+    status: int = 0
+    retry_after: tuple[str, ...] = ()
+    disables_target: bool = False
+    provider_message_id: str | None = None

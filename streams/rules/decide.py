@@ -1,0 +1,216 @@
+"""What an event does to a delivery. Pure, total, idempotent: time and chance are arguments.
+
+The shell reads, decides, appends, performs and acknowledges; it never looks at a phase to choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from streams.model.ledger import FailurePhase, Phase, Row
+from streams.model.policy import Policy
+from streams.model.verdict import Judgement, Verdict
+from streams.rules.backoff import GiveUp, Retry, schedule
+
+CODE_EXPIRED: Final = "expired"
+
+NOT_CALLED: Final = Judgement(
+    verdict=Verdict.RETRY, code="not_called", phase=FailurePhase.CLAIM
+)
+"""The claim took too long to be read back; no call was made (rule 3). The attempt is spent (C-01)."""
+
+LOST: Final = Judgement(
+    verdict=Verdict.AMBIGUOUS, code="lease_lost", phase=FailurePhase.AMBIGUOUS_POST_CALL
+)
+"""A foreign claim's lease ran out with no report: the call may have been made (C-07). To be decided with
+what the claim was made under (`Row.idempotent`), not with what the registry says by now."""
+
+
+class EffectMode(StrEnum):
+    """What a redrive asks for (D-064, C-12)."""
+
+    RECONCILE_REPLAY = "reconcile_replay"
+    """Same generation, same provider idempotency key."""
+    NEW_EXTERNAL_SEND = "new_external_send"
+    """A second effect is wanted: generation and key change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsked:
+    """A worker that holds the delivery's lock and a slot of its target asks to make the next attempt."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The attempt under the standing claim was made and judged; or somebody else's late report of it."""
+
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """The delivery cannot be called at all: unknown target, forbidden address, too old."""
+
+    phase: FailurePhase
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveAsked:
+    """An audited command reopens the dead letter that it names (rule 11)."""
+
+    letter_id: str
+    mode: EffectMode
+
+
+
+Event = ClaimAsked | Judged | Turned | RedriveAsked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    """What is known of a delivery that has no row yet."""
+
+    delivery_id: str
+    target: str
+    admitted_ms: int
+
+    def row(self) -> Row:
+        """The row that it would have, had it been written: queued, nothing spent."""
+        return Row(
+            phase=Phase.QUEUED,
+            delivery_id=self.delivery_id,
+            target=self.target,
+            admitted_ms=self.admitted_ms,
+        )
+
+
+def decide(
+    row: Row, event: Event, *, now_ms: int, jitter: float, policy: Policy, idempotent: bool
+) -> Row | None:
+    """Say what `event` makes of `row`; None when it changes nothing.
+
+    Args:
+        row: The folded row, or `Fresh.row()` where there is none.
+        event: What happened.
+        now_ms: Wall clock, epoch milliseconds.
+        jitter: Chance, uniform in 0..1.
+        policy: The target's bounds.
+        idempotent: Whether the target recognises a repeated id (C-03).
+
+    Returns:
+        The row to append, or None: a repeated, late or misplaced event changes nothing.
+    """
+    match event:
+        case ClaimAsked(token=token) if row.phase in (Phase.QUEUED, Phase.WAITING):
+            return _claim(row, token, now_ms, policy, idempotent)
+        case Turned(phase=phase, code=code) if row.phase in (Phase.QUEUED, Phase.WAITING):
+            return _dead(row, phase, code, now_ms)
+        case Judged(judgement=judgement) if row.phase is Phase.CLAIMED:
+            return _settle(row, judgement, now_ms, jitter, policy, idempotent)
+        case RedriveAsked(letter_id=letter_id, mode=mode) if row.phase is Phase.DEAD:
+            return _requeue(row, mode, now_ms) if row.letter_id == letter_id else None
+        case _:
+            return None
+
+
+def _claim(row: Row, token: bytes, now_ms: int, policy: Policy, idempotent: bool) -> Row:
+    """Count the attempt now, so that one lost in a crash is still spent (C-01)."""
+    if now_ms > row.admitted_ms + policy.max_age_ms:
+        return _dead(row, FailurePhase.CLAIM, CODE_EXPIRED, now_ms)
+    if row.attempts >= policy.max_attempts:
+        phase = row.failure_phase or FailurePhase.CLAIM
+        return _dead(row, phase, "attempts_exhausted", now_ms)
+    return replace(
+        row,
+        phase=Phase.CLAIMED,
+        attempts=row.attempts + 1,
+        token=token,
+        first_claim_ms=row.first_claim_ms or now_ms,
+        claimed_ms=now_ms,
+        due_ms=0,
+        idempotent=idempotent,
+        lease_ms=policy.lease_ms,
+    )
+
+
+def _settle(
+    row: Row, seen: Judgement, now_ms: int, jitter: float, policy: Policy, idempotent: bool
+) -> Row:
+    match seen.verdict:
+        case Verdict.SENT:
+            return replace(
+                row,
+                phase=Phase.SENT,
+                settled_ms=now_ms,
+                status=seen.status,
+                code=seen.code,
+                failure_phase=None,
+                provider_message_id=seen.provider_message_id,
+            )
+        case Verdict.SKIPPED:
+            return replace(row, phase=Phase.SKIPPED, settled_ms=now_ms, code=seen.code)
+        case Verdict.REFUSED:
+            failed = replace(row, status=seen.status, cause=seen.code)
+            return _dead(failed, seen.phase or FailurePhase.REJECTED_PERMANENT, seen.code, now_ms)
+        case Verdict.AMBIGUOUS if not idempotent:
+            failed = replace(
+                row, status=seen.status, cause=seen.code, reconciliation_required=True
+            )
+            return _dead(failed, FailurePhase.AMBIGUOUS_POST_CALL, seen.code, now_ms)
+        case Verdict.RETRY | Verdict.AMBIGUOUS:
+            return _retry(row, seen, now_ms, jitter, policy)
+
+
+def _retry(row: Row, seen: Judgement, now_ms: int, jitter: float, policy: Policy) -> Row:
+    phase = seen.phase or FailurePhase.REJECTED_TRANSIENT
+    failed = replace(row, status=seen.status, cause=seen.code, failure_phase=phase)
+    when = schedule(
+        policy,
+        attempts=row.attempts,
+        first_claim_ms=row.first_claim_ms,
+        admitted_ms=row.admitted_ms,
+        now_ms=now_ms,
+        jitter=jitter,
+        retry_after=seen.retry_after,
+    )
+    match when:
+        case Retry(due_ms=due_ms):
+            return replace(failed, phase=Phase.WAITING, due_ms=due_ms, code=seen.code)
+        case GiveUp(code=code):
+            return _dead(
+                failed, FailurePhase.CLAIM if code == CODE_EXPIRED else phase, code, now_ms
+            )
+
+
+def _dead(row: Row, phase: FailurePhase, code: str, now_ms: int) -> Row:
+    return replace(
+        row, phase=Phase.DEAD, failure_phase=phase, code=code, due_ms=0, settled_ms=now_ms
+    )
+
+
+def _requeue(row: Row, mode: EffectMode, now_ms: int) -> Row:
+    """A new budget; the fence stays, for it only grows. Nothing is sent until the trigger is replayed."""
+    generation = row.generation + (mode is EffectMode.NEW_EXTERNAL_SEND)
+    return replace(
+        row,
+        phase=Phase.QUEUED,
+        attempts=0,
+        budget=row.budget + 1,
+        generation=generation,
+        admitted_ms=now_ms,
+        first_claim_ms=0,
+        claimed_ms=0,
+        due_ms=0,
+        settled_ms=0,
+        status=0,
+        code="",
+        cause="",
+        failure_phase=None,
+        reconciliation_required=False,
+        provider_message_id=None,
+    )

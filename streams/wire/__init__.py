@@ -1,0 +1,1 @@
+"""How is it written? Bytes ↔ values; knows no Kafka, no loop, no clock."""

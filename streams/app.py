@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
+import uvloop
 from aiokafka.errors import KafkaError
 
 from streams.agents.commands import CommandAgent
@@ -35,7 +36,7 @@ from streams.engine.security import credentials
 from streams.engine.telling import Teller
 from streams.engine.work import Runner, Tasks
 from streams.engine.worker import Worker, WorkerTopics
-from streams.errors import FatalError, TopicsError
+from streams.errors import FatalError, StreamsError, TopicsError
 from streams.settings import Settings
 from streams.topics import Topics, check, names
 
@@ -152,8 +153,8 @@ class Service:
             teller=teller,
             time=self._clock,
         )
-        self._held = Held(self._clock, lambda lane, record: retries.fire_held(lane, record))
-        retries = RetryAgent(
+        self._held = Held(self._clock)
+        self._retries = RetryAgent(
             buckets={name: bucket for bucket, name in t.outbox_retries.items()},
             partitions=worker.partitions,
             held=self._held,
@@ -180,7 +181,7 @@ class Service:
             work={
                 t.outbox: outbox.work,
                 t.commands: commands.work,
-                **dict.fromkeys(t.outbox_retries.values(), retries.work),
+                **dict.fromkeys(t.outbox_retries.values(), self._retries.work),
             },
             held=self._held,
             letters=letters,
@@ -201,11 +202,11 @@ class Service:
             raise FatalError(f"no broker answers: {error!r}; check OUTBOX_BROKERS") from error
         self._registry.follow(self._tail)
         self._tasks.spawn(self._tail.run())
-        self._tasks.spawn(self._held.run())
+        self._tasks.spawn(self._held.run(self._retries.fire_held))
         await self._health.start()
         starting = asyncio.ensure_future(self._app.start())
         starting.add_done_callback(self._on_started)
-        crashed = asyncio.ensure_future(self._app._crashed.wait())
+        crashed = asyncio.ensure_future(self._app.crashed_event.wait())
         asked = asyncio.ensure_future(self.ending.asked.wait())
         failed = asyncio.ensure_future(self.ending.failed.wait())
         await asyncio.wait({crashed, asked, failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -221,7 +222,12 @@ class Service:
 
     def _give_up(self, reason: BaseException) -> int:
         """End at once: nothing is flushed or committed, redelivery does the rest."""
-        log.error("worker.ended", reason=f"{type(reason).__name__}: {reason}")
+        ours = isinstance(reason, StreamsError)
+        log.error(
+            "worker.ended",
+            reason=f"{type(reason).__name__}: {reason}",
+            exc_info=None if ours else reason,
+        )
         sys.stderr.flush()
         return EXIT_FATAL
 
@@ -293,8 +299,6 @@ def run_worker(settings: Settings) -> int:
     Raises:
         StreamsError: it could not be started, and why.
     """
-    import uvloop
-
     code = uvloop.run(_main(settings))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -99,9 +99,9 @@ class CommandAgent:
         while await partition.until_led(lane.assignment):
             found = partition.letter(activity_key, command.letter_id)
             if found is None:
-                if await partition.barrier():
-                    if partition.letter(activity_key, command.letter_id) is None:
-                        break
+                is_fresh = await partition.barrier()
+                if is_fresh and partition.letter(activity_key, command.letter_id) is None:
+                    break
                 continue
             async with partition.locks.hold(found):
                 row = partition.row(found)

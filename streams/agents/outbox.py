@@ -86,9 +86,7 @@ class OutboxAgent:
     async def _reject(self, lane: Lane, record: Record, code: str) -> None:
         position = position_of(record.topic, record.partition, record.offset)
         await self.follow_ups.reject(
-            Rejected(
-                position=position, partition=record.partition, code=code, value=record.value
-            )
+            Rejected(position=position, partition=record.partition, code=code, value=record.value)
         )
         self.teller.rejected(position, code)
         lane.settle(record)

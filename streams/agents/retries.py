@@ -10,6 +10,7 @@ from streams.engine.lanes import Lane, Record
 from streams.engine.outputs import FollowUps, KafkaOutputs, Rejected
 from streams.engine.partition import Partition
 from streams.engine.ports import Time
+from streams.engine.retry_writer import RetryRecord
 from streams.engine.telling import Teller
 from streams.engine.trigger import Carried, Trigger
 from streams.engine.work import Runner, Tasks
@@ -57,8 +58,10 @@ class RetryAgent:
     async def work(self, lane: Lane, record: Record) -> None:
         """Wait until the head of the bucket wakes, then place it: the order of waking is the topic's."""
         wakes_ms = wake_ms(self.buckets[record.topic], record.timestamp)
-        while (left_ms := wakes_ms - self.time.now_ms()) > 0:
+        left_ms = wakes_ms - self.time.now_ms()
+        while left_ms > 0:
             await asyncio.sleep(min(left_ms / 1000, SLEEP_MAX_S))
+            left_ms = wakes_ms - self.time.now_ms()
         try:
             due_ms, items = read_retry_headers(record.headers)
         except RecordError as error:
@@ -82,14 +85,15 @@ class RetryAgent:
     async def _hop(
         self, lane: Lane, record: Record, bucket: str, due_ms: int, items: tuple[RetryItem, ...]
     ) -> None:
-        headers = retry_headers(due_ms, items, carried_headers(record.headers))
         await self.kafka.append_retry(
-            bucket,
-            record.partition,
-            record.key or b"",
-            record.value or b"",
-            headers,
-            self.time.now_ms(),
+            RetryRecord(
+                bucket=bucket,
+                partition=record.partition,
+                key=record.key or b"",
+                value=record.value or b"",
+                headers=retry_headers(due_ms, items, carried_headers(record.headers)),
+                timestamp_ms=self.time.now_ms(),
+            )
         )
         lane.settle(record)
 
@@ -121,7 +125,8 @@ class RetryAgent:
             recipient = known.get(item.target)
             if recipient is None or delivery_id(activity, recipient) != item.delivery_id:
                 raise RecordError(
-                    "retry_foreign", "a retry record names a delivery that its activity does not owe"
+                    "retry_foreign",
+                    "a retry record names a delivery that its activity does not owe",
                 )
             triggers.append(
                 Trigger(
@@ -141,9 +146,7 @@ class RetryAgent:
     async def _reject(self, lane: Lane, record: Record, code: str) -> None:
         position = position_of(record.topic, record.partition, record.offset)
         await self.follow_ups.reject(
-            Rejected(
-                position=position, partition=record.partition, code=code, value=record.value
-            )
+            Rejected(position=position, partition=record.partition, code=code, value=record.value)
         )
         self.teller.rejected(position, code)
         lane.settle(record)

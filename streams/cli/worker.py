@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from streams.app import run_worker
 from streams.cli import common
+from streams.edge.telemetry import configure_logging
 
 
 def register(app: typer.Typer) -> None:
@@ -21,8 +23,5 @@ def worker(env_file: common.EnvFile = None) -> None:
     Example: OUTBOX_BROKERS=127.0.0.1:9092 OUTBOX_WORKER_ID=worker-0 outbox worker
     """
     settings = common.read_settings(env_file)
-    from streams.app import run_worker
-    from streams.edge.telemetry import configure_logging
-
     configure_logging(level=settings.log_level, as_json=settings.log_format == "json")
     raise SystemExit(run_worker(settings))

@@ -111,7 +111,9 @@ class Appender:
         """
         size = len(value or b"") + len(key or b"")
         if size > MAX_RECORD_BYTES:
-            raise FatalError(f"a record of {size} bytes for {topic} exceeds {MAX_RECORD_BYTES} bytes")
+            raise FatalError(
+                f"a record of {size} bytes for {topic} exceeds {MAX_RECORD_BYTES} bytes"
+            )
         lane = self._lanes.get((topic, partition))
         if lane is None:
             lane = self._lanes[topic, partition] = _Lane(topic, partition)
@@ -131,7 +133,7 @@ class Appender:
     def _add(
         builder: Any, key: bytes | None, value: bytes | None, headers: Headers, at: int | None
     ) -> bool:
-        added = builder.append(timestamp=at, key=key, value=value, headers=headers)
+        added = builder.append(timestamp=at, key=key, value=value, headers=list(headers))
         return added is not None
 
     def _start(self, lane: _Lane) -> None:
@@ -182,16 +184,23 @@ class Tail:
             max_partition_fetch_bytes=2 * 1024 * 1024,
             max_poll_records=5_000,
         )
+        # A broker answers the requests of one connection in order: asked over the tail's own, a
+        # question would wait behind a fetch that waits for records (measured: 500 ms each).
+        self._asking: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
+            **options, client_id=f"{client_id}-ask", enable_auto_commit=False
+        )
         self._followed: dict[TopicPartition, _Followed] = {}
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
         """Connect."""
         await self._consumer.start()
+        await self._asking.start()
 
     async def stop(self) -> None:
         """Disconnect."""
         await self._consumer.stop()
+        await self._asking.stop()
 
     def follow(
         self,
@@ -247,9 +256,12 @@ class Tail:
 
     async def end_offset(self, topic: str, partition: int) -> int:
         """Where the next record of a partition would lie, asked of its leader now."""
-        tp = TopicPartition(topic, partition)
-        ends = await self._consumer.end_offsets([tp])
-        return int(ends[tp])
+        return (await self.end_offsets(topic, [partition]))[partition]
+
+    async def end_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Where the next record of each partition would lie, asked of their leaders now."""
+        tps = [TopicPartition(topic, p) for p in partitions]
+        return {tp.partition: int(end) for tp, end in (await self._asking.end_offsets(tps)).items()}
 
     async def read_position(self, topic: str, partition: int) -> int:
         """How far the partition was read, records that compaction took away included."""
@@ -298,8 +310,7 @@ async def read_all(
         at = {tp: max(start, starts[tp]) for tp, start in wanted.items()}
         for tp, position in at.items():
             consumer.seek(tp, position)
-        total = sum(max(0, ends[tp] - at[tp]) for tp in wanted)
-        await _drain(consumer, at, ends, sink, progress, total)
+        await _drain(consumer, at, ends, sink=sink, progress=progress)
         return {tp.partition: int(ends[tp]) for tp in wanted}
     finally:
         await consumer.stop()
@@ -309,11 +320,11 @@ async def _drain(
     consumer: AIOKafkaConsumer[bytes, bytes],
     at: dict[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
+    *,
     sink: Callable[[int, Sequence[ConsumerRecord[bytes, bytes]]], None],
     progress: Callable[[int, int], Awaitable[None]] | None,
-    total: int,
 ) -> None:
-    seen = 0
+    seen, total = 0, sum(max(0, ends[tp] - start) for tp, start in at.items())
     while unread := [tp for tp in at if at[tp] < ends[tp]]:
         for tp in set(consumer.assignment()) - set(unread) - consumer.paused():
             consumer.pause(tp)
@@ -326,16 +337,3 @@ async def _drain(
             at[tp] = int(await consumer.position(tp))
         if progress is not None:
             await progress(seen, total)
-
-
-async def end_offsets(
-    options: Mapping[str, Any], topic: str, partitions: Iterable[int]
-) -> dict[int, int]:
-    """The present ends of partitions."""
-    consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(**options)
-    await consumer.start()
-    try:
-        tps = [TopicPartition(topic, p) for p in partitions]
-        return {tp.partition: int(end) for tp, end in (await consumer.end_offsets(tps)).items()}
-    finally:
-        await consumer.stop()

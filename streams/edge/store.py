@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from rocksdict import Cache, Options, Rdict, WriteBatch
-from rocksdict import BlockBasedOptions
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 
 from streams.errors import FatalError
 
@@ -25,7 +24,7 @@ _META: Final = struct.Struct(">qq16s")
 _FENCE: Final = struct.Struct(">q")
 _KEEP: Final = -2
 """Stands where a fence would: what the value itself says holds."""
-_ROW, _DEBT, _STATE = b"r", b"d", b"s"
+_ROW, _DEBT, _STATE, _LETTERS = b"r", b"d", b"s", b"l"
 _IDENTITY: Final = b"\xff\xffidentity"
 
 
@@ -59,6 +58,9 @@ class PartitionStore:
         if raw is not None:
             self.epoch, self.next, incarnation = _META.unpack(raw)
             self.incarnation = incarnation.rstrip(b"\x00")
+        letters = db.get(self._prefix + _LETTERS)
+        self.letters_next = 0 if letters is None else int.from_bytes(letters, "big")
+        """Offset up to which the dead-letter partition was compared with the ledger (rule 10)."""
         self._owed = {key for key, _ in self._scan(self._debts)}
 
     def put(self, key: bytes, fence: int | None, value: bytes) -> None:
@@ -88,10 +90,7 @@ class PartitionStore:
     def get(self, key: bytes) -> StoredRow | None:
         """The row under `key`, or None."""
         full = self._rows + key
-        if self._changed and full in self._changed:
-            raw = self._changed[full]
-        else:
-            raw = self._db.get(full)
+        raw = self._changed[full] if full in self._changed else self._db.get(full)
         return None if raw is None else StoredRow(raw)
 
     def under(self, prefix: bytes) -> list[tuple[bytes, StoredRow]]:
@@ -118,6 +117,11 @@ class PartitionStore:
         self._db.write(batch)
         self._changed.clear()
 
+    def letters_read(self, offset: int) -> None:
+        """Note that the dead-letter partition was compared up to `offset`."""
+        self.letters_next = offset
+        self._db.put(self._prefix + _LETTERS, offset.to_bytes(8, "big"))
+
     def forget(self) -> None:
         """Drop everything: the log is another one, or was read wrongly; it is folded anew."""
         batch = WriteBatch(raw_mode=True)
@@ -125,7 +129,7 @@ class PartitionStore:
         self._db.write(batch)
         self._changed.clear()
         self._owed.clear()
-        self.epoch, self.next, self.incarnation = -1, 0, b""
+        self.epoch, self.next, self.incarnation, self.letters_next = -1, 0, b"", 0
 
     def _scan(self, prefix: bytes, strip: int | None = None) -> Iterator[tuple[bytes, bytes]]:
         cut = len(prefix) if strip is None else strip

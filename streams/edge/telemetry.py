@@ -24,9 +24,14 @@ class Metrics:
         )
         self.settled = Counter("outbox_settled", "Deliveries settled by phase", ["phase"], **make)
         self.aside = Counter(
-            "outbox_put_aside", "Deliveries that stepped aside from their target", ["reason"], **make
+            "outbox_put_aside",
+            "Deliveries that stepped aside from their target",
+            ["reason"],
+            **make,
         )
-        self.rejected = Counter("outbox_rejected", "Records not readable, by code", ["code"], **make)
+        self.rejected = Counter(
+            "outbox_rejected", "Records not readable, by code", ["code"], **make
+        )
         self.not_taken = Counter(
             "outbox_not_taken", "Activities of which nothing was sent", ["outcome"], **make
         )
@@ -41,9 +46,7 @@ class Metrics:
             buckets=LATENESS_S,
             **make,
         )
-        self.call = Histogram(
-            "outbox_call_seconds", "Duration of calls", buckets=CALL_S, **make
-        )
+        self.call = Histogram("outbox_call_seconds", "Duration of calls", buckets=CALL_S, **make)
         self.in_flight = Gauge("outbox_in_flight", "Deliveries being worked at", **make)
         self.held_bytes = Gauge("outbox_held_bytes", "Bytes of retries held in memory", **make)
         self.held = Gauge("outbox_held", "Retries held in memory", **make)

@@ -14,7 +14,7 @@ from faust.types import TP
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from streams.engine.consumer import BatchConsumer, Records, Transport
-from streams.engine.tables import LedgerTable, LedgerTables
+from streams.engine.tables import LedgerTable
 from streams.engine.worker import Worker
 
 
@@ -28,11 +28,13 @@ class Batch:
 
 
 class BatchChannel(Channel[Batch]):
-    """A channel in memory whose queue is never cleared: faust clears its own at every rebalance and
-    loses what was fetched meanwhile (upstream #596)."""
+    """A channel in memory whose queue is never cleared.
+
+    faust clears its own at every rebalance and loses what was fetched meanwhile (upstream #596).
+    """
 
     @property
-    def queue(self) -> ThrowableQueue:
+    def queue(self) -> ThrowableQueue[Any]:
         """The queue, under a flow control of its own that nobody suspends."""
         if self._queue is None:
             self._queue = ThrowableQueue(flow_control=FlowControlEvent(initially_suspended=False))
@@ -62,7 +64,9 @@ class App(faust.App):
         """
         self.worker = worker
         table = LedgerTable(
-            self, name="ledger", changelog_topic=self.topic(ledger, key_type=bytes, value_type=bytes)
+            self,
+            name="ledger",
+            changelog_topic=self.topic(ledger, key_type=bytes, value_type=bytes),
         )
         self.tables.add(table)
         for name in topics:
@@ -73,6 +77,11 @@ class App(faust.App):
     async def _take_batches(self, batches: Any) -> None:
         async for batch in batches:
             await self.worker.feed(batch.tp, batch.records, batch.assignment)
+
+    @property
+    def crashed_event(self) -> asyncio.Event:
+        """Set when faust gave up; `crash_reason` says why."""
+        return cast("asyncio.Event", self._crashed)
 
     # -- faust's seams --------------------------------------------------------------------------
 
@@ -96,7 +105,8 @@ class App(faust.App):
 
     async def feed(self, tp: TP, records: Records) -> None:
         """See `Feeding`."""
-        await self._batches.put(Batch(tp, records, self.worker.assignment))
+        batch = Batch(tp, records, self.worker.assignment)
+        await self._batches.put(cast("Any", batch))
 
     def committable(self) -> dict[TP, int]:
         """See `Feeding`."""

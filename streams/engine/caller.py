@@ -46,9 +46,7 @@ class HttpCaller:
                 ),
                 body=activity.body,
                 timeout_ms=target.policy.timeout_ms,
-                limits=Limits(
-                    max_connections=POOL_CONNECTIONS, max_idle=target.policy.max_idle
-                ),
+                limits=Limits(max_connections=POOL_CONNECTIONS, max_idle=target.policy.max_idle),
             )
         )
         self._metrics.call.observe(seen.duration_ms / 1000)

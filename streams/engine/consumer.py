@@ -14,6 +14,7 @@ What is corrected, and why (faust.md):
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, cast
 
@@ -84,7 +85,8 @@ class BatchConsumer(driver.Consumer):
         self.room = asyncio.Event()
         """Set when a lane has room again."""
         self.parked = asyncio.Event()
-        """Set while the flow is stopped and no poll is under way: it is safe to seek."""
+        """Set while no poll is under way that a stopped flow would leave behind: it is safe to seek."""
+        self.parked.set()
         self._committing = asyncio.Lock()
 
     def _new_consumer_thread(self) -> ConsumerThread:
@@ -108,14 +110,12 @@ class BatchConsumer(driver.Consumer):
         if not self.flow_active:
             self.parked.set()
             await self.can_resume_flow.wait()
-            self.parked.clear()
+        self.parked.clear()
         wanted = self._feeding.wanted
         if not wanted:
             self.room.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.room.wait(), timeout=POLL_S)
-            except TimeoutError:
-                pass
             return {}
         return cast(
             "Mapping[TP, Records]", await self._getmany(active_partitions=wanted, timeout=POLL_S)

@@ -9,7 +9,7 @@ from typing import Protocol
 import structlog
 
 from streams.engine.gate import Gate, Slot, StepAside
-from streams.engine.partition import Claim, Partition
+from streams.engine.partition import Claim
 from streams.engine.ports import Time
 from streams.engine.trigger import Trigger
 from streams.model.activity import Activity, Recipient
@@ -99,7 +99,7 @@ class Deliverer:
             acknowledged: the assignment is over and the record comes again to the next owner.
         """
         partition = trigger.partition
-        while partition.assignment == trigger.assignment:
+        while partition.assignment == trigger.assignment and not partition.closing:
             if not partition.leads:
                 await partition.until_led(trigger.assignment)
                 continue
@@ -140,11 +140,14 @@ class Deliverer:
     async def _attempt(self, trigger: Trigger, row: Row | None) -> _Step:
         """Claim, call, report; or turn away; or step aside."""
         partition = trigger.partition
-        base = row or Fresh(
-            delivery_id=trigger.delivery_id,
-            target=trigger.recipient.key,
-            admitted_ms=trigger.admitted_ms,
-        ).row()
+        base = (
+            row
+            or Fresh(
+                delivery_id=trigger.delivery_id,
+                target=trigger.recipient.key,
+                admitted_ms=trigger.admitted_ms,
+            ).row()
+        )
         activity = trigger.carried.activity
         target = trigger.turned or await self.targets.find(activity.tenant, trigger.recipient)
         if isinstance(target, Turned):
@@ -187,6 +190,7 @@ class Deliverer:
             claim = await trigger.partition.claim(trigger.key, asked)
             if claim is None or self._is_too_late(claim, target.policy):
                 return claim, NOT_CALLED
+            slot.call_starts()
             judgement = await self.caller.call(target, trigger.carried.activity, claim.row)
             answered = judgement.status != 0
             return claim, judgement

@@ -7,14 +7,15 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from streams.engine.ports import Time
-from streams.rules.pacing import Aside, Go, Pace, aside, enter, saw
+from streams.rules.pacing import Aside, Go, Pace, Wait, aside, enter, saw
 
 
 @dataclass(slots=True)
 class _Door:
     pace: Pace = field(default_factory=Pace)
     cap: int = 1
-    running: dict[int, float] = field(default_factory=dict)
+    taken: int = 0
+    calling: dict[int, float] = field(default_factory=dict)
     waiting: deque[asyncio.Future[Slot | None]] = field(default_factory=deque)
     last_used: float = 0.0
 
@@ -37,6 +38,10 @@ class Slot:
         self._door = door
         self._number = number
 
+    def call_starts(self) -> None:
+        """The claim stands: from here on the time is the target's, not ours."""
+        self._gate.started(self._door, self._number)
+
     def leave(self, *, answered: bool | None) -> None:
         """Give the slot to whoever waits; `answered` is None when no call was made."""
         self._gate.left(self._door, self._number, answered)
@@ -57,30 +62,34 @@ class Gate:
         """Come to a target's door.
 
         Returns:
-            A slot, at once or after a short wait; or how long to stay away.
+            A slot, at once or after a wait while the target keeps its pace; or how long to stay away.
         """
         door = self._doors.get(target)
         if door is None:
             self._forget_idle()
             door = self._doors[target] = _Door()
         door.cap = cap
+        door.last_used = self._time.monotonic()
+        step = self._judge(door, ahead=len(door.waiting))
+        while isinstance(step, Wait):
+            slot = await self._wait(door, step.at_most_ms)
+            if slot is not None:
+                return slot
+            # Our own slowness is no reason to step aside; the target's is.
+            step = self._judge(door, ahead=len(door.waiting))
+        return self._take(door) if isinstance(step, Go) else self._aside(door, step.reason)
+
+    def _judge(self, door: _Door, *, ahead: int) -> Go | Wait | Aside:
         now = self._time.monotonic()
-        door.last_used = now
-        oldest_ms = int((now - next(iter(door.running.values()))) * 1000) if door.running else 0
-        step = enter(
+        oldest = next(iter(door.calling.values()), now)
+        return enter(
             door.pace,
-            running=len(door.running),
-            waiting=len(door.waiting),
-            cap=cap,
-            oldest_ms=oldest_ms,
+            running=door.taken,
+            waiting=ahead,
+            cap=door.cap,
+            oldest_ms=int((now - oldest) * 1000),
             now_ms=int(now * 1000),
         )
-        if isinstance(step, Go):
-            return self._take(door)
-        if isinstance(step, Aside):
-            return self._aside(door, step.reason)
-        slot = await self._wait(door, step.at_most_ms)
-        return slot if slot is not None else self._aside(door, "target_full")
 
     async def _wait(self, door: _Door, at_most_ms: int) -> Slot | None:
         """Stand in line; a slot is taken for us when our turn comes, so that nobody slips in between."""
@@ -99,26 +108,31 @@ class Gate:
 
     def _take(self, door: _Door) -> Slot:
         self._numbers += 1
-        door.running[self._numbers] = self._time.monotonic()
+        door.taken += 1
         return Slot(self, door, self._numbers)
 
     def _aside(self, door: _Door, reason: str) -> StepAside:
         now_ms = int(self._time.monotonic() * 1000)
-        door.pace, wait_ms = aside(door.pace, now_ms=now_ms)
+        door.pace, wait_ms = aside(door.pace, cap=door.cap, now_ms=now_ms)
         return StepAside(wait_ms, reason)
+
+    def started(self, door: _Door, number: int) -> None:
+        """See `Slot.call_starts`."""
+        door.calling[number] = self._time.monotonic()
 
     def left(self, door: _Door, number: int, answered: bool | None) -> None:
         """See `Slot.leave`."""
         now = self._time.monotonic()
-        started = door.running.pop(number)
-        if answered is not None:
+        door.taken -= 1
+        started = door.calling.pop(number, None)
+        if answered is not None and started is not None:
             door.pace = saw(
                 door.pace,
                 answered=answered,
                 took_ms=(now - started) * 1000,
                 now_ms=int(now * 1000),
             )
-        while door.waiting and len(door.running) < door.cap:
+        while door.waiting and door.taken < door.cap:
             turn = door.waiting.popleft()
             if not turn.done():
                 turn.set_result(self._take(door))
@@ -128,7 +142,7 @@ class Gate:
             return
         horizon = self._time.monotonic() - 600
         for target, door in list(self._doors.items()):
-            if not door.running and not door.waiting and door.last_used < horizon:
+            if not door.taken and not door.waiting and door.last_used < horizon:
                 del self._doors[target]
 
 

@@ -6,6 +6,7 @@ Bounded in bytes; what does not fit goes on to a further bucket (design §5).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Callable
 from typing import Final
@@ -20,9 +21,8 @@ OVERHEAD_BYTES: Final = 600
 class Held:
     """A heap by due time and the one timer that empties it."""
 
-    def __init__(self, time: Time, fire: Callable[[Lane, Record], None]) -> None:
+    def __init__(self, time: Time) -> None:
         self._time = time
-        self._fire = fire
         self._heap: list[tuple[int, int, Lane, Record]] = []
         self._number = 0
         self._sooner = asyncio.Event()
@@ -51,18 +51,16 @@ class Held:
         self._heap = kept
         self._sooner.set()
 
-    async def run(self) -> None:
-        """Fire what is due, until cancelled."""
+    async def run(self, fire: Callable[[Lane, Record], None]) -> None:
+        """Hand what is due to `fire`, until cancelled."""
         while True:
             now_ms = self._time.now_ms()
             while self._heap and self._heap[0][0] <= now_ms:
                 _, _, lane, record = heapq.heappop(self._heap)
                 self.bytes -= self.cost_of(record)
-                self._fire(lane, record)
+                fire(lane, record)
             self._sooner.clear()
             # At most a second: the wall clock may be set while we sleep by the monotonic one.
             left_s = (self._heap[0][0] - now_ms) / 1000 if self._heap else 1.0
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._sooner.wait(), timeout=min(left_s, 1.0))
-            except TimeoutError:
-                pass

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from aiokafka import ConsumerRecord
 
 from streams.engine.acks import Acks
 
-Record = ConsumerRecord[bytes, bytes]
+Record: TypeAlias = ConsumerRecord[bytes, bytes]
 
 LANE_RECORDS: Final = 1_000
 LANE_BYTES: Final = 1 << 20
@@ -27,8 +27,10 @@ dict entry, and a redelivery after a crash; beyond it the lane waits for the old
 
 
 class Lane:
-    """One topic partition's records. `work` is called with each, in order, and returns when the next
-    may be started; it settles them itself."""
+    """One topic partition's records, in order.
+
+    `work` is called with each and returns when the next may be started; it settles them itself.
+    """
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from streams.edge.log import Appender
 from streams.engine.letters import Letters
 from streams.engine.partition import Partition
 from streams.engine.ports import Time
-from streams.engine.retry_writer import RetryWriter
+from streams.engine.retry_writer import RetryRecord, RetryWriter
 from streams.engine.trigger import Trigger
 from streams.model.ledger import FailurePhase, Phase, Row
 from streams.model.receipt import DeadLetter, Letter, Outcome, Receipt
@@ -40,23 +40,15 @@ class KafkaOutputs:
     appender: Appender
     topics: OutputTopics
 
-    def append_retry(
-        self,
-        bucket: str,
-        partition: int,
-        key: bytes,
-        value: bytes,
-        headers: list[tuple[str, bytes]],
-        timestamp_ms: int,
-    ) -> asyncio.Future[int]:
+    def append_retry(self, record: RetryRecord) -> asyncio.Future[int]:
         """See `RetryLog`."""
         return self.appender.append(
-            self.topics.retries[bucket],
-            partition,
-            key=key,
-            value=value,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
+            self.topics.retries[record.bucket],
+            record.partition,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            timestamp_ms=record.timestamp_ms,
         )
 
     def append_letter(
@@ -146,7 +138,9 @@ class FollowUps:
         """See `delivery.Outputs`."""
         await self._retries.write(trigger, _item(trigger, row), self._time.now_ms() + wait_ms)
 
-    async def tell_unadmitted(self, partition: Partition, trigger_key: bytes, receipt: Receipt) -> None:
+    async def tell_unadmitted(
+        self, partition: Partition, trigger_key: bytes, receipt: Receipt
+    ) -> None:
         """Write the one receipt of an activity that was not taken: `duplicate`, `conflict`."""
         await asyncio.shield(self._kafka.append_receipt(partition.index, trigger_key, receipt))
 
@@ -154,7 +148,9 @@ class FollowUps:
         """Dead-letter a record that cannot be read, its bytes to quarantine (C-14); done when durable."""
         key = record.position.encode()
         appender, topics = self._kafka.appender, self._kafka.topics
-        kept = appender.append(topics.quarantine, record.partition, key=key, value=record.value or b"")
+        kept = appender.append(
+            topics.quarantine, record.partition, key=key, value=record.value or b""
+        )
         letter = encode_dead_letter(record.letter(self._time.now_ms()))
         # No `ledger-offset` header: no row stands behind it, so reading it back changes nothing.
         told = appender.append(topics.dead_letters, record.partition, key=key, value=letter)

@@ -8,6 +8,7 @@ in being right.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -74,8 +75,11 @@ class Partition:
         self.locks = KeyedLocks()
         self.assignment = 0
         """Which assignment of this partition stands; 0 while it is not ours."""
+        self.closing = False
+        """Set when the worker stops: no further claim, no waiting for foreign ones; what was called is
+        still reported."""
         self.late_reports: dict[bytes, Judgement] = {}
-        self.on_lead: list[Callable[[], None]] = []
+        self.on_lead: Callable[[], None] = lambda: None
         """Called each time this worker comes to lead."""
         self._ledger = ledger
         self._time = time
@@ -119,6 +123,12 @@ class Partition:
                 future.set_result(False)
         self._admitting.clear()
         self._folded.set()
+        for key in list(self._watchers):
+            self._wake(key)
+
+    def close(self) -> None:
+        """Stop claiming because the worker stops; wakes whoever waits for a foreign claim."""
+        self.closing = True
         for key in list(self._watchers):
             self._wake(key)
 
@@ -169,6 +179,14 @@ class Partition:
             if valid:
                 self._remember(record, waited[1] if waited else None)
         self.store.commit()
+        self._tell(done, touched)
+        if self.leads:
+            self.pay_debts()
+            if not led:
+                self.on_lead()
+
+    def _tell(self, done: list[tuple[asyncio.Future[bool], bool]], touched: list[bytes]) -> None:
+        """Tell who waits for a fold: only now, when the store holds it."""
         for future, valid in done:
             if not future.done():
                 future.set_result(valid)
@@ -176,11 +194,6 @@ class Partition:
             if key in self._watchers:
                 self._wake(key)
         self._folded.set()
-        if self.leads:
-            self.pay_debts()
-            if not led:
-                for call in self.on_lead:
-                    call()
 
     def _remember(self, record: LedgerRecord, row: Row | None) -> None:
         """Keep a row that we wrote ourselves decoded; one that others wrote is decoded when asked for."""
@@ -266,10 +279,17 @@ class Partition:
 
     async def append(self, kind: Kind, key: bytes, row: Row, *, epoch: int, token: bytes) -> bool:
         """Append a delivery's row and wait until the own tail has folded it; True when it is valid."""
-        return await self._await_fold(kind, key, encode_row(row), row, epoch, token)
+        return await self._await_fold(kind, key, encode_row(row), epoch=epoch, token=token, row=row)
 
     async def _await_fold(
-        self, kind: Kind, key: bytes, value: bytes | None, row: Row | None, epoch: int, token: bytes
+        self,
+        kind: Kind,
+        key: bytes,
+        value: bytes | None,
+        *,
+        epoch: int,
+        token: bytes,
+        row: Row | None = None,
     ) -> bool:
         if not self.assignment:
             return False
@@ -293,7 +313,7 @@ class Partition:
         Returns:
             The claim once it is folded as valid; None when it is void or we no longer lead.
         """
-        if not self.leads:
+        if not self.leads or self.closing:
             return None
         started, epoch = self._time.monotonic(), self._epoch
         if not await self.append(Kind.CLAIM, key, row, epoch=epoch, token=row.token):
@@ -322,7 +342,7 @@ class Partition:
         """Append a row that no claim stands behind: turned away, redriven."""
         return await self.append(kind, key, row, epoch=self._epoch, token=self._time.token())
 
-    async def await_adoption(self, key: bytes, row: Row) -> Judgement | None | bool:
+    async def await_adoption(self, key: bytes, row: Row) -> Judgement | bool | None:
         """Wait for a foreign claim to be reported late, or for its lease to end (rule 5).
 
         The lease runs on our own monotonic clock from first sight.
@@ -333,7 +353,7 @@ class Partition:
         """
         now = self._time.monotonic()
         ends = self._first_seen.setdefault(row.token, now) + row.lease_ms / 1000
-        while self.leads:
+        while self.leads and not self.closing:
             current = self.row(key)
             if current is None or current.phase is not Phase.CLAIMED or current.token != row.token:
                 self._first_seen.pop(row.token, None)
@@ -364,10 +384,8 @@ class Partition:
         change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.setdefault(key, []).append(change)
         left = max(0.0, until - self._time.monotonic())
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(change, timeout=left)
-        except TimeoutError:
-            pass
 
     def _wake(self, key: bytes) -> None:
         for change in self._watchers.pop(key, []):
@@ -392,7 +410,7 @@ class Partition:
                 stored = self.store.get(key)
                 value = None if stored is None else _as_value(key, stored)
                 await self._await_fold(
-                    Kind.REPAIR, key, value, None, self._epoch, self._time.token()
+                    Kind.REPAIR, key, value, epoch=self._epoch, token=self._time.token()
                 )
         finally:
             self._repairing.discard(key)

@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from streams.engine.trigger import Carried, Trigger
 from streams.engine.ports import Time
+from streams.engine.trigger import Carried, Trigger
 from streams.rules.buckets import bucket_for
 from streams.wire.records import RetryItem, retry_headers
 
@@ -21,19 +21,27 @@ GATHER_S: Final = 0.4
 timestamp is the first one's, so gathering makes no retry late that has jitter or more to wait."""
 
 
-class RetryLog(Protocol):
-    """Appends a retry record."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRecord:
+    """One record of a delay topic, `outbox.retry.<bucket>`.
 
-    def append_retry(
-        self,
-        bucket: str,
-        partition: int,
-        key: bytes,
-        value: bytes,
-        headers: list[tuple[str, bytes]],
-        timestamp_ms: int,
-    ) -> asyncio.Future[int]:
-        """Append to `outbox.retry.<bucket>`; done when durable."""
+    Attributes:
+        timestamp_ms: From when the bucket's length counts.
+    """
+
+    bucket: str
+    partition: int
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+    timestamp_ms: int
+
+
+class RetryLog(Protocol):
+    """Appends retry records."""
+
+    def append_retry(self, record: RetryRecord) -> asyncio.Future[int]:
+        """Append one; done when durable."""
 
 
 @dataclass(slots=True)
@@ -108,20 +116,22 @@ class RetryWriter:
         return groups
 
     def _forget(self, key: tuple[int, bytes], gathering: _Gathering) -> None:
-        if gathering.written is None and self._gatherings.get(key) is gathering:
-            if gathering.last_second * 1000 < self._time.now_ms():
-                del self._gatherings[key]
+        is_idle = gathering.written is None and self._gatherings.get(key) is gathering
+        if is_idle and gathering.last_second * 1000 < self._time.now_ms():
+            del self._gatherings[key]
 
     def _append(
         self, partition: int, carried: Carried, due_ms: int, items: list[RetryItem], at_ms: int
     ) -> asyncio.Future[int]:
         return self._log.append_retry(
-            bucket_for(due_ms - at_ms),
-            partition,
-            carried.activity.key,
-            carried.value,
-            retry_headers(due_ms, items, carried.headers),
-            at_ms,
+            RetryRecord(
+                bucket=bucket_for(due_ms - at_ms),
+                partition=partition,
+                key=carried.activity.key,
+                value=carried.value,
+                headers=retry_headers(due_ms, items, carried.headers),
+                timestamp_ms=at_ms,
+            )
         )
 
 

@@ -24,14 +24,18 @@ class Owning(Protocol):
         """Take these partitions; returns quickly, the work goes on behind."""
 
 
-class LedgerTable(faust.Table):
+class LedgerTable(faust.Table[bytes, bytes]):
     """The ledger as faust knows it: a name and a changelog topic. Nobody may write through it."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeError("the ledger is written by appends only (ledger.md), never through the table")
+        raise TypeError(
+            "the ledger is written by appends only (ledger.md), never through the table"
+        )
 
     def __delitem__(self, key: Any) -> None:
-        raise TypeError("the ledger is written by appends only (ledger.md), never through the table")
+        raise TypeError(
+            "the ledger is written by appends only (ledger.md), never through the table"
+        )
 
 
 class LedgerTables(TableManager):

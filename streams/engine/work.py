@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -53,6 +54,8 @@ class Runner:
         self._tasks = tasks
         self._room = asyncio.Semaphore(max_in_flight)
         self.in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self.closed = False
         """Set when the worker stops: nothing new is started, what runs goes on to its end."""
 
@@ -68,17 +71,27 @@ class Runner:
                 self._room.release()
                 return
             self.in_flight += 1
+            self._idle.clear()
             self._tasks.spawn(self._deliver(work, trigger))
 
     def run_later(self, lane: Lane, record: Record, triggers: list[Trigger]) -> None:
         """As `run`, for a caller that cannot wait."""
         self._tasks.spawn(self.run(lane, record, triggers))
 
+    async def drain(self, timeout_s: float) -> int:
+        """Start nothing new, wait for what runs; say how many deliveries were left."""
+        self.closed = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), timeout=timeout_s)
+        return self.in_flight
+
     async def _deliver(self, work: _RecordWork, trigger: Trigger) -> None:
         try:
             work.done(await self._deliverer.on_trigger(trigger))
         finally:
             self.in_flight -= 1
+            if not self.in_flight:
+                self._idle.set()
             self._room.release()
 
 

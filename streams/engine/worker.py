@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
@@ -188,7 +189,7 @@ class Worker:
                 self._topics.ledger,
                 index,
                 partition.store.next,
-                lambda records, p=partition: self._fold(p, records),
+                partial(self._fold, partition),
             )
 
     def _ensure(self, index: int) -> None:
@@ -204,12 +205,10 @@ class Worker:
         partition = Partition(
             index, self._store.partition(index), ledger, self._time, self._tasks.spawn
         )
-        partition.on_lead.append(lambda: self._on_lead(partition))
+        partition.on_lead = partial(self._on_lead, partition)
         self.partitions[index] = partition
 
-    def _fold(
-        self, partition: Partition, records: Sequence[ConsumerRecord[bytes, bytes]]
-    ) -> None:
+    def _fold(self, partition: Partition, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
         partition.fold(ledger_records(records))
 
     async def _restore(self, indices: list[int]) -> None:
@@ -239,9 +238,10 @@ class Worker:
 
     async def _drop_foreign(self, indices: list[int]) -> None:
         """A store that is ahead of the log was folded from another log: fold anew."""
+        ends = await self._tail.end_offsets(self._topics.ledger, indices)
         for index in indices:
             store = self.partitions[index].store
-            if store.next and store.next > await self._tail.end_offset(self._topics.ledger, index):
+            if store.next > ends[index]:
                 log.error("store.ahead_of_log", partition=index, action="rebuilt from the topic")
                 store.forget()
 
@@ -255,15 +255,15 @@ class Worker:
             tp = TP(topic, partition.index)
             if tp in self._lanes:
                 continue
-            lane = Lane(assignment, work, lambda has, tp=tp: self._on_room(tp, has))
+            lane = Lane(assignment, work, partial(self._on_room, tp))
             self._lanes[tp] = lane
             self._running.append(self._tasks.spawn(lane.run()))
             self.wanted.add(tp)
         self._tail.follow(
             self._topics.dead_letters,
             partition.index,
-            0,
-            lambda records: self._read_letters(partition, records),
+            partition.store.letters_next,
+            partial(self._read_letters, partition),
         )
         self._flow.room()
 
@@ -275,8 +275,10 @@ class Worker:
             for record in records
             if read_ledger_offset(record.headers) is not None
         ]
-        if partition.leads and derived:
-            self._letters.read_back(partition, derived)
+        if not partition.leads:
+            return  # read again from where we stood, once we lead
+        self._letters.read_back(partition, derived)
+        partition.store.letters_read(records[-1].offset + 1)
 
     def _on_room(self, tp: TP, has_room: bool) -> None:
         if has_room:
@@ -346,12 +348,10 @@ class Worker:
 
     async def drain(self, timeout_s: float) -> int:
         """Start nothing new, wait for what runs; say how many deliveries were left."""
-        self._runner.closed = True
         for task in self._running:
             task.cancel()
         self._running.clear()
         self.wanted.clear()
-        deadline = self._time.monotonic() + timeout_s
-        while self._runner.in_flight and self._time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
-        return self._runner.in_flight
+        for partition in self.partitions.values():
+            partition.close()
+        return await self._runner.drain(timeout_s)

@@ -31,6 +31,8 @@ class FaultNote:
 
 _NOTES: Final = {
     Stage.ADDRESS: {
+        "request_invalid": "A header of the request holds a line break (a content type can bring "
+        "one), or message_id_from has no known form; correct the activity or the target.",
         "address_forbidden": "The name leads to an address that may not be called; correct the "
         "URL, or name its network in OUTBOX_ALLOW_NETWORKS.",
     },

@@ -1,4 +1,4 @@
-"""What one attempt saw: a status, or a fault and the stage of the call it struck in. A fact, not a judgement."""
+"""What one attempt saw: a status, or a fault and the stage it struck in. A fact, not a judgement."""
 
 from __future__ import annotations
 

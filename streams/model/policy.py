@@ -46,7 +46,10 @@ class Policy:
         rules = (
             (self.max_attempts >= 1, "max_attempts must be at least 1"),
             (self.first_delay_ms >= 1, "first_delay_ms must be at least 1"),
-            (self.max_delay_ms >= self.first_delay_ms, "max_delay_ms must not be below first_delay_ms"),
+            (
+                self.max_delay_ms >= self.first_delay_ms,
+                "max_delay_ms must not be below first_delay_ms",
+            ),
             (self.max_elapsed_ms >= 1, "max_elapsed_ms must be at least 1"),
             (self.timeout_ms >= 1, "timeout_ms must be at least 1"),
             (
@@ -56,7 +59,10 @@ class Policy:
             (self.max_age_ms >= self.lease_ms, "max_age_ms must not be below lease_ms"),
             (self.jitter_ms >= 0, "jitter_ms must not be negative"),
             (self.max_connections >= 1, "max_connections must be at least 1"),
-            (0 <= self.max_idle <= self.max_connections, "max_idle must lie between 0 and max_connections"),
+            (
+                0 <= self.max_idle <= self.max_connections,
+                "max_idle must lie between 0 and max_connections",
+            ),
         )
         for holds, rule in rules:
             if not holds:

@@ -16,9 +16,7 @@ from streams.rules.backoff import GiveUp, Retry, schedule
 
 CODE_EXPIRED: Final = "expired"
 
-NOT_CALLED: Final = Judgement(
-    verdict=Verdict.RETRY, code="not_called", phase=FailurePhase.CLAIM
-)
+NOT_CALLED: Final = Judgement(verdict=Verdict.RETRY, code="not_called", phase=FailurePhase.CLAIM)
 """The claim took too long to be read back; no call was made (rule 3). The attempt is spent (C-01)."""
 
 LOST: Final = Judgement(
@@ -67,7 +65,6 @@ class RedriveAsked:
     mode: EffectMode
 
 
-
 Event = ClaimAsked | Judged | Turned | RedriveAsked
 
 
@@ -111,7 +108,14 @@ def decide(
         case Turned(phase=phase, code=code) if row.phase in (Phase.QUEUED, Phase.WAITING):
             return _dead(row, phase, code, now_ms)
         case Judged(judgement=judgement) if row.phase is Phase.CLAIMED:
-            return _settle(row, judgement, now_ms, jitter, policy, idempotent)
+            return _settle(
+                row,
+                judgement,
+                now_ms=now_ms,
+                jitter=jitter,
+                policy=policy,
+                idempotent=idempotent,
+            )
         case RedriveAsked(letter_id=letter_id, mode=mode) if row.phase is Phase.DEAD:
             return _requeue(row, mode, now_ms) if row.letter_id == letter_id else None
         case _:
@@ -139,7 +143,7 @@ def _claim(row: Row, token: bytes, now_ms: int, policy: Policy, idempotent: bool
 
 
 def _settle(
-    row: Row, seen: Judgement, now_ms: int, jitter: float, policy: Policy, idempotent: bool
+    row: Row, seen: Judgement, *, now_ms: int, jitter: float, policy: Policy, idempotent: bool
 ) -> Row:
     match seen.verdict:
         case Verdict.SENT:
@@ -158,9 +162,7 @@ def _settle(
             failed = replace(row, status=seen.status, cause=seen.code)
             return _dead(failed, seen.phase or FailurePhase.REJECTED_PERMANENT, seen.code, now_ms)
         case Verdict.AMBIGUOUS if not idempotent:
-            failed = replace(
-                row, status=seen.status, cause=seen.code, reconciliation_required=True
-            )
+            failed = replace(row, status=seen.status, cause=seen.code, reconciliation_required=True)
             return _dead(failed, FailurePhase.AMBIGUOUS_POST_CALL, seen.code, now_ms)
         case Verdict.RETRY | Verdict.AMBIGUOUS:
             return _retry(row, seen, now_ms, jitter, policy)

@@ -10,17 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-PATIENCE_MS: Final = 250
+PATIENCE_MS: Final = 500
 """The longest line, in time, that may wait in memory for one target."""
 
 FIRST_LOOK_MS: Final = 1_000
 """A delivery that stepped aside is looked at again no earlier than this."""
 
 LOOKS_PER_S: Final = 50
-"""How many deliveries that stepped aside from one target are looked at again per second."""
+"""How many deliveries that stepped aside from a target that is slow or down are looked at again per
+second, at most. A target that answers is looked at as often as it has proved to take calls."""
 
-UNKNOWN_MS: Final = 50.0
+UNKNOWN_MS: Final = 10.0
 """What a call to a target is taken to last before the first one came back."""
+
+STUCK_MS: Final = 1_000
+"""From this age on a call under way says more of its target than the mean of those that came back."""
 
 FAULTS_TO_OPEN: Final = 10
 """Faults in a row (no answer at all) after which a target is left alone for a while."""
@@ -39,14 +43,15 @@ class Pace:
         faults: Faults in a row: calls that brought no answer.
         open_until_ms: Until when the target is left alone; 0 when it is not.
         cool_ms: How long it was last left alone.
-        next_look_ms: When the next delivery that steps aside may be looked at again.
+        next_look_ms: When the next delivery that steps aside may be looked at again; a fraction, for a
+            quick target takes several in a millisecond.
     """
 
     call_ms: float = UNKNOWN_MS
     faults: int = 0
     open_until_ms: int = 0
     cool_ms: int = 0
-    next_look_ms: int = 0
+    next_look_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def enter(
     """Say what a delivery that arrives at its target does.
 
     Args:
-        running: Calls to the target under way.
+        running: Slots of the target taken: calls under way, or about to be.
         waiting: Deliveries in line for it.
         cap: The target's connections.
         oldest_ms: Age of its oldest call under way; a hanging target shows here first.
@@ -85,20 +90,24 @@ def enter(
         return Aside("target_down")  # half open: one probe at a time
     if running < cap and not waiting:
         return Go()
-    expected = max(pace.call_ms, float(oldest_ms)) * (waiting + 1) / cap
+    stuck_ms = float(max(0, oldest_ms - STUCK_MS))
+    expected = max(pace.call_ms, stuck_ms) * (waiting + 1) / cap
     if expected > PATIENCE_MS:
         return Aside("target_full")
     return Wait(PATIENCE_MS)
 
 
-def aside(pace: Pace, *, now_ms: int) -> tuple[Pace, int]:
+def aside(pace: Pace, *, cap: int, now_ms: int) -> tuple[Pace, int]:
     """Give a delivery that steps aside its turn: the pace after it, and how long it is to stay away.
 
-    Turns are spaced, so that a target with 20,000 deliveries waiting is asked for `LOOKS_PER_S` times a
-    second and not 20,000 times.
+    Turns are spaced by what the target has proved to take, so that it neither idles nor is asked for in
+    vain: one with 20,000 deliveries waiting that is down is asked for `LOOKS_PER_S` times a second.
     """
-    earliest = max(now_ms + FIRST_LOOK_MS, pace.open_until_ms, pace.next_look_ms)
-    return replace(pace, next_look_ms=earliest + 1_000 // LOOKS_PER_S), earliest - now_ms
+    is_open = now_ms < pace.open_until_ms
+    slowest = 1_000 / LOOKS_PER_S
+    apart_ms = slowest if is_open else min(pace.call_ms / cap, slowest)
+    earliest = max(float(now_ms + FIRST_LOOK_MS), float(pace.open_until_ms), pace.next_look_ms)
+    return replace(pace, next_look_ms=earliest + apart_ms), int(earliest) - now_ms
 
 
 def saw(pace: Pace, *, answered: bool, took_ms: float, now_ms: int) -> Pace:

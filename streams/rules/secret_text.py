@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
@@ -61,15 +62,17 @@ _SECOND_HALVES: Final = frozenset({"key", "keys", "id", "code", "codes", "string
 
 _ELEMENT: Final = re.compile(r"<(?P<name>[\w.:-]{1,128})(?P<rest>[^<>]{0,256})>")
 _FLAG: Final = re.compile(
-    r"""(?<!\S)--?(?P<name>[A-Za-z][\w-]*+)[ \t]+(?P<value>"[^"]*"?|'[^']*'?|\S+)"""
+    r"""(?<!\S)--?(?P<name>[A-Za-z][\w-]*+)[ \t]+(?=(?P<value>"[^"]*"?|'[^']*'?|\S+))"""
 )
+"""The value is looked at and not consumed, here and below: it may be the next one's name."""
+
 _USER_FLAG: Final = re.compile(r"(?<!\S)(?P<flag>-u|--user|--proxy-user)[ \t=]*\S+:\S+")
 _PARAMETERS: Final = re.compile(
     rf"\b(?P<scheme>{_SCHEMES})[ \t]+[\w-]{{1,64}}=[^\r\n]*", re.IGNORECASE
 )
 _CREDENTIAL: Final = re.compile(
     rf"\b(?P<scheme>{_SCHEMES}|password|passwd|passphrase|secret|api[ _-]?key)"
-    r"(?P<gap>[ \t]+)(?P<value>[^\s,;\"'()]+)",
+    r"[ \t]+(?=(?P<value>[^\s,;\"'()]+))",
     re.IGNORECASE,
 )
 _HARMLESS: Final = frozenset(
@@ -103,6 +106,8 @@ _STEPS: Final = frozenset(
         *("user", "users", "actor", "actors", "activity", "activities", "object", "objects"),
         *("status", "statuses", "note", "notes", "follower", "followers", "following", "public"),
         *("collections", "delivery", "deliveries", "ledger", "queue", "queues", "health"),
+        # What our own receiver answers by: `outbox receiver --help`.
+        *("flaky", "slow", "hang", "reset", "retry-after", "redirect"),
     )
 )
 """Path segments of a destination that are shown; every other one longer than three characters may
@@ -130,10 +135,10 @@ def scrub(text: str, *, strict: bool) -> str:
     text = _mask_pairs(text)
     text = _USER_INFO.sub("*@", text)
     text = _mask_elements(text)
-    text = _FLAG.sub(_mask_flag, text)
+    text = _mask_ahead(_FLAG, lambda found: is_secret_name(found["name"]), text)
     text = _USER_FLAG.sub(lambda m: f"{m['flag']} {MASK}", text)
     text = _PARAMETERS.sub(lambda m: f"{m['scheme']} {MASK}", text)
-    text = _CREDENTIAL.sub(_mask_credential, text)
+    text = _mask_ahead(_CREDENTIAL, _is_credential, text)
     text = _SHAPED.sub(MASK, text)
     return _LONG.sub(lambda m: MASK if _is_mixed(m[0]) else m[0], text)
 
@@ -186,15 +191,14 @@ def _visible(text: str) -> str:
 
 def _mask_pairs(text: str) -> str:
     kept: list[str] = []
-    at = 0
-    while pair := _PAIR.search(text, at):
-        if _is_secret_pair(pair):
+    at = seen = 0
+    while pair := _PAIR.search(text, seen):
+        # A masked value may end in the name of the next secret: `token=password= …`.
+        seen = pair.end("name")
+        if pair.end() >= at and _is_secret_pair(pair):
             kept.append(text[at : pair.end()])
             at, masked = _masked_value(text, pair)
             kept.append(masked)
-        else:
-            kept.append(text[at : pair.end("name")])
-            at = pair.end("name")
     return "".join((*kept, text[at:]))
 
 
@@ -237,18 +241,23 @@ def _mask_elements(text: str) -> str:
     return "".join((*kept, text[at:]))
 
 
-def _mask_flag(flag: re.Match[str]) -> str:
-    if not is_secret_name(flag["name"]):
-        return flag[0]
-    return f"{flag[0][: flag.start('value') - flag.start()]}{MASK}"
+def _mask_ahead(
+    pattern: re.Pattern[str], is_secret: Callable[[re.Match[str]], bool], text: str
+) -> str:
+    """Mask the `value` that `pattern` looks ahead at, wherever `is_secret` says so."""
+    kept: list[str] = []
+    at = 0
+    for found in pattern.finditer(text):
+        if found.start("value") >= at and is_secret(found):
+            kept += (text[at : found.start("value")], MASK)
+            at = found.end("value")
+    return "".join((*kept, text[at:]))
 
 
-def _mask_credential(found: re.Match[str]) -> str:
+def _is_credential(found: re.Match[str]) -> bool:
     value = found["value"]
     is_bearer = found["scheme"].lower() == "bearer" and len(value) >= 6
-    if value.lower().rstrip(".:!?") in _HARMLESS or not (is_bearer or _is_coded(value)):
-        return found[0]
-    return f"{found['scheme']}{found['gap']}{MASK}"
+    return value.lower().rstrip(".:!?") not in _HARMLESS and (is_bearer or _is_coded(value))
 
 
 def _is_coded(word: str) -> bool:

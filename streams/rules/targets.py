@@ -9,19 +9,15 @@ from typing import Any, Final
 from streams.errors import TargetError
 from streams.model.policy import Policy
 from streams.model.target import NAME_PATTERN, Target
-from streams.model.verdict import Verdict
+from streams.rules.verdict import OVERRIDES
 
-OVERRIDABLE: Final = frozenset(
-    f.name for f in fields(Policy) if f.name != "name"
-)
+OVERRIDABLE: Final = frozenset(f.name for f in fields(Policy) if f.name != "name")
 """Fields of a policy that a target may override (C-02)."""
 
 
 def inbox_target(url: str, tenant: str, policies: Mapping[str, Policy]) -> Target:
     """An activity's inbox URL as a target: the `activity` policy, idempotent (C-03)."""
-    return Target(
-        key=url, tenant=tenant, url=url, idempotent=True, policy=policies["activity"]
-    )
+    return Target(key=url, tenant=tenant, url=url, idempotent=True, policy=policies["activity"])
 
 
 def registered_target(
@@ -52,9 +48,9 @@ def registered_target(
         raise TargetError(f"policy: must be one of {', '.join(sorted(policies))}")
     verdicts = more.get("verdicts", {})
     for status, verdict in verdicts.items():
-        if not 100 <= status <= 599 or verdict not in set(Verdict):
+        if not 100 <= status <= 599 or verdict not in OVERRIDES:
             raise TargetError(
-                f"verdicts: must map a status of 100 to 599 to one of {', '.join(Verdict)}"
+                f"verdicts: must map a status of 100 to 599 to one of {', '.join(sorted(OVERRIDES))}"
             )
     return Target(
         key=name,

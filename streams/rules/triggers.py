@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams.model.ledger import ActivityRow, FailurePhase, Phase, Row
 from streams.model.receipt import DeadLetter, Letter, Outcome, Receipt
-from streams.rules.redaction import bound
+from streams.rules.redaction import bound, redact_url
 
 TARGET_BYTES = 200
 """Bound of a dead letter's `target` and `summary` (interface.md §3)."""
@@ -83,7 +83,7 @@ def _letter(row: Row) -> Letter:
     return Letter(
         dead_letter_id=row.letter_id,
         delivery_id=row.delivery_id,
-        target=bound(row.target, TARGET_BYTES),
+        target=_shown(row.target),
         failure_phase=row.failure_phase or FailurePhase.CLAIM,
         code=row.code,
         attempts=row.attempts,
@@ -93,6 +93,11 @@ def _letter(row: Row) -> Letter:
         created_ms=row.settled_ms,
         cause=row.cause,
     )
+
+
+def _shown(target: str) -> str:
+    """A registered target's name as it is; of an inbox URL no more than operators may see (F07)."""
+    return redact_url(target) if "://" in target else bound(target, TARGET_BYTES)
 
 
 def _summary(row: Row) -> str:

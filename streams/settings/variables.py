@@ -95,7 +95,7 @@ class Settings(BaseSettings):
     tls_key_file: ExistingFile | None = Field(None, description="PEM of this client's key")
     tls_key_password: SecretStr = Field(SecretStr(""), description="of that key")
     schema_registry_url: HttpUrl | None = Field(
-        None, description="of registry-framed Avro; empty: none needed"
+        None, repr=False, description="of registry-framed Avro; empty: none needed"
     )
 
     data_dir: Path = Field(Path(".local/outbox"), description="what can be rebuilt from Kafka")
@@ -210,7 +210,11 @@ class Settings(BaseSettings):
         }
         given = self.model_fields_set
         whole = self.model_copy(update={k: v for k, v in derived.items() if k not in given})
-        whole._policies, whole._sources, whole._unknown = policies, sources, unknown
+        whole.__pydantic_private__ = {
+            "_policies": policies,
+            "_sources": sources,
+            "_unknown": unknown,
+        }
         return whole
 
     def _row(self, name: str, value: object, meaning: str | None) -> Setting:
@@ -253,6 +257,6 @@ def _shown(value: object) -> str:
         case tuple():
             return ",".join(map(str, value))
         case str() if "@" in value:
-            return re.sub(r"(?<=//)[^/@]*@", "****@", value)
+            return re.sub(r"(?<=//)[^/]*@", "****@", value)
         case _:
             return str(value)

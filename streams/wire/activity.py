@@ -124,14 +124,14 @@ def _is_plain(value: bytes, activity: bytes, found: _Fields) -> bool:
     Counts quotation marks: outside `activity`, a text field has four, a recipient four, and whatever
     else there is only adds to them. msgspec itself takes the last of two equal names.
     """
-    if found.recipients is None:
+    if found.recipients is None or activity[:1] not in (b"{", b""):
         return False
     at = value.find(activity)
     rest = value[:at] + value[at + len(activity) :]
     given = len(_KNOWN) - astuple(found).count(None)
     # Two less for `recipients`, whose value is no text, and for `activity`, which is never None.
     expected = 4 * (given + len(found.recipients)) - (4 if activity else 6)
-    return activity[:1] != b"n" and b"\\" not in rest and rest.count(b'"') == expected
+    return b"\\" not in rest and rest.count(b'"') == expected
 
 
 def _is_utf8(value: bytes) -> bool:

@@ -1,6 +1,7 @@
 """A planted secret never comes out, whatever stands around it."""
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 from hypothesis import given, settings
@@ -88,7 +89,7 @@ JSON = st.recursive(
 )
 def test_a_value_under_a_secret_name_never_comes_out_of_a_view(value, name, secret, levels, packed):
     """D-044..047, F10, F18: at any depth, packed in a text or not, whatever stands beside it."""
-    hidden = {name: secret, "beside": value}
+    hidden: Any = {name: secret, "beside": value}
     for level in range(levels):
         hidden = [value, hidden] if level % 2 else {"a": hidden, "b": value}
     if packed:

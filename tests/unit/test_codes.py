@@ -22,7 +22,7 @@ TARGET = Target(
 @pytest.fixture(scope="module")
 def listed():
     """Code -> the phases in its row; a row may name several codes."""
-    rows = {}
+    rows: dict[str, list[str]] = {}
     for line in (ROOT / "docs" / "codes.md").read_text().splitlines():
         if line.startswith("| `"):
             codes, phases = line.split("|")[1:3]

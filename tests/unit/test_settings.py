@@ -173,8 +173,10 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(
         ),
         (
             {"sasl_username": "u"},
-            "OUTBOX_SECURITY_PROTOCOL: must be SASL_SSL or SASL_PLAINTEXT"
-            " where OUTBOX_SASL_... is set",
+            (
+                "OUTBOX_SECURITY_PROTOCOL: must be SASL_SSL or SASL_PLAINTEXT"
+                " where OUTBOX_SASL_... is set"
+            ),
         ),
         (
             {"tls_ca_file": __file__},

@@ -66,8 +66,10 @@ def test_the_ledger_is_compacted_late() -> None:
 
 
 def test_waiting_retries_are_kept_a_week_whatever_their_bucket() -> None:
-    """An outage of days must not eat retries that wait a second; their delay counts from the
-    record's own timestamp."""
+    """
+    An outage of days must not eat retries that wait a second; their delay counts from the
+    record's own timestamp.
+    """
     configs = [topic.config for name, topic in by_name().items() if ".retry." in name]
 
     assert len(configs) == 12

@@ -106,7 +106,7 @@ class Pool:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._return(lane, waiter.result())
-            else:
+            elif waiter in lane.waiters:  # not so if its turn was passed over meanwhile
                 lane.waiters.remove(waiter)
                 self._discard(lane)
             raise
@@ -121,15 +121,15 @@ class Pool:
             connection.close()
             return
         lane = self._lanes[connection.lane]
-        if self._starved and next(iter(self._starved)) is not lane:
-            connection.close()  # the process is full: its places go round
+        if self._starved and not self._is_next(lane):
+            connection.close()
             return
         while lane.waiters:
             waiter = lane.waiters.popleft()
             if not waiter.done():
                 waiter.set_result(connection)
                 return
-        if len(lane.idle) >= lane.limits.max_idle:
+        if self._starved or len(lane.idle) >= lane.limits.max_idle:
             connection.close()
             return
         loop = asyncio.get_running_loop()
@@ -182,6 +182,16 @@ class Pool:
             self._evict_idle()
         return self._open < self._total_max
 
+    def _is_next(self, lane: Lane) -> bool:
+        """Whether `lane` may keep its place in a full process, whose places go round."""
+        first = next(iter(self._starved))
+        if first is not lane:
+            return False
+        del self._starved[lane]
+        if len(lane.waiters) > 1:
+            self._starved[lane] = None
+        return True
+
     def _occupy(self, lane: Lane) -> None:
         self._lanes[lane.key] = lane  # making room may have closed its last connection
         lane.open += 1
@@ -224,6 +234,6 @@ class Pool:
 
     def _discard(self, lane: Lane) -> None:
         """Forget a lane that holds nothing, so that inbox URLs seen once do not pile up."""
-        if not lane.open and not lane.waiters:
-            self._lanes.pop(lane.key, None)
+        if not lane.open and not lane.waiters and self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
             self._starved.pop(lane, None)

@@ -11,6 +11,7 @@ from streams.edge.http.call import encode, wanted
 from streams.edge.http.connection import Connection
 from streams.edge.http.dial import connect, connect_fault, timeout_fault, tls_fault, wrap
 from streams.edge.http.pool import Pool
+from streams.errors import TargetError
 from streams.model.faults import fault_of
 from streams.model.observation import Fault, Observation, Stage
 
@@ -46,14 +47,14 @@ class Transport:
     async def post(self, call: Call) -> Observation:
         """Make one call, once, and say what was seen. Never retries, never follows a redirect.
 
-        A failed exchange is a value. Cancelling the call closes its connection.
-
-        Raises:
-            TargetError: when the call cannot be written: a header with a line break, or a wrong
-                `message_id_from`. Nothing was dialled.
+        A failed exchange is a value, and so is a call that cannot be written: its headers may come
+        from any producer (C-14), and must not end a worker. Cancelling it closes its connection.
         """
-        request = encode(call)
-        keep = wanted(call.message_id_from)
+        try:
+            request = encode(call)
+            keep = wanted(call.message_id_from)
+        except TargetError:
+            return Observation(fault=fault_of("request_invalid"))
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + call.timeout_ms / 1_000

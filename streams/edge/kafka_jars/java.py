@@ -139,10 +139,13 @@ def _started(pid: int) -> str | None:
 
 
 def _has_threads(pid: int) -> bool:
-    """Whether threads of a killed process still end (measured: a JVM's first thread is a zombie
-    while others hold its listening sockets for some tens of milliseconds)."""
+    """Whether threads of a killed process are still ending.
+
+    Measured: a JVM's first thread is a zombie while others hold its listening sockets for some tens
+    of milliseconds; a start in that time would take the old sockets for the new node.
+    """
     try:
-        return len(os.listdir(f"/proc/{pid}/task")) > 1
+        return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
 

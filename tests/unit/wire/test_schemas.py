@@ -61,7 +61,11 @@ def test_a_schema_has_exactly_the_fields_of_its_value(name, value):
     """
     type_, nested = value
     schema = json.loads((SCHEMAS / f"{name}.avsc").read_text())
-    inner = {field["name"]: field["type"]["items"] for field in schema["fields"] if field["name"] in nested}
+    inner = {
+        field["name"]: field["type"]["items"]
+        for field in schema["fields"]
+        if field["name"] in nested
+    }
 
     assert {field.name for field in fields(type_)} == {field["name"] for field in schema["fields"]}
     for name_, type_of_item in nested.items():

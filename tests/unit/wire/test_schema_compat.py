@@ -1,0 +1,125 @@
+"""The check of `make lint` finds what would break a reader."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tools.schema_compat import breaches, compare, conflicts
+
+SCHEMAS = Path(__file__).parents[3] / "schemas"
+
+
+def record(*fields, name="A"):
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def field(name, type_, **default):
+    return {"name": name, "type": type_, **default}
+
+
+ID = field("id", "string", default="")
+COUNT = field("count", "long", default=0)
+
+
+@pytest.mark.parametrize("file", sorted(SCHEMAS.glob("*.avsc")), ids=lambda file: file.stem)
+def test_every_schema_of_ours_keeps_our_rules(file):
+    """
+    G11, G15, G16, G19.
+    """
+    assert [] == breaches(json.loads(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("schema", "rule"),
+    [
+        (record(field("x", "string")), "G11"),
+        (record(field("x", ["null", "string"], default="s")), "G15"),
+        (record(field("x", ["string", "null"], default=None)), "G15"),
+        (record(field("x", {"type": "enum", "name": "E", "symbols": ["A"]}, default="A")), "G16"),
+        (record(field("x", ["null", "float", "long"], default=None)), "G19"),
+        (
+            record(field("x", {"type": "array", "items": record(field("y", "long"))}, default=[])),
+            "G11",
+        ),
+        (record(field("x", {"type": "map", "values": ["int", "long"]}, default={})), "G19"),
+    ],
+)
+def test_a_schema_that_breaks_a_rule_is_found(schema, rule):
+    [found] = breaches(schema)
+
+    assert rule in found
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        (record(ID, COUNT), record(ID)),
+        (record(ID), record(ID, COUNT)),
+        (record(field("x", "long")), record(field("x", "int"))),
+        (record(field("x", "double")), record(field("x", "long"))),
+        (record(field("x", "bytes")), record(field("x", "string"))),
+        (record(field("x", ["null", "string"])), record(field("x", "string"))),
+        (
+            {"type": "enum", "name": "E", "symbols": ["A"], "default": "A"},
+            {"type": "enum", "symbols": ["B"]},
+        ),
+        ({"type": "fixed", "name": "F", "size": 4}, {"type": "fixed", "name": "F", "size": 4}),
+        ({"type": "map", "values": "long"}, {"type": "map", "values": "int"}),
+        ({"type": "array", "items": "long"}, {"type": "array", "items": "int"}),
+    ],
+)
+def test_what_avro_can_resolve_is_compatible(reader, writer):
+    assert [] == conflicts(reader, writer)
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        (record(ID, field("x", "long")), record(ID)),
+        (record(field("x", "int")), record(field("x", "long"))),
+        (record(field("x", "string")), record(field("x", ["null", "string"]))),
+        (record(field("x", ["null", "long"])), record(field("x", "string"))),
+        (record(ID, name="B"), record(ID)),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "enum", "symbols": ["A", "B"]}),
+        ({"type": "fixed", "name": "F", "size": 4}, {"type": "fixed", "name": "F", "size": 8}),
+        ({"type": "map", "values": "int"}, {"type": "map", "values": "long"}),
+        ({"type": "array", "items": "int"}, {"type": "array", "items": "long"}),
+    ],
+)
+def test_what_avro_cannot_resolve_is_found(reader, writer):
+    assert 1 == len(conflicts(reader, writer))
+
+
+def test_a_release_is_compared_in_both_directions():
+    """
+    Old and new workers run side by side during a deployment.
+    """
+    narrower = record(field("x", "int", default=0))
+    wider = record(field("x", "long", default=0))
+
+    found = compare({"a": wider}, {"a": narrower}, [narrower])
+
+    assert ["a: they cannot read ours: /x: long cannot be read as int"] == found
+
+
+def test_a_released_schema_is_kept_where_it_changes():
+    """
+    G11: its records are still there, and are read with it.
+    """
+    before, after = {"a": record(ID)}, {"a": record(ID, COUNT)}
+
+    assert [] == compare(after, before, [record(ID)])
+    assert ["a: the released version must be kept in schemas/history"] == compare(after, before, [])
+
+
+def test_a_doc_or_default_may_change():
+    before, after = {"a": record(ID)}, {"a": {**record({**ID, "doc": "d"}), "doc": "d"}}
+
+    assert [] == compare(after, before, [])
+
+
+def test_a_schema_is_not_removed():
+    [found] = compare({}, {"a": record(ID)}, [])
+
+    assert "must not be removed" in found

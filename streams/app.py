@@ -18,6 +18,7 @@ from streams.agents.outbox import Limits, OutboxAgent
 from streams.agents.retries import RetryAgent
 from streams.edge.addresses import Resolver
 from streams.edge.clock import Clock
+from streams.edge.deathmark import Deathmark
 from streams.edge.health import HealthServer
 from streams.edge.http.transport import Transport as HttpTransport
 from streams.edge.log import Appender, Tail
@@ -148,6 +149,7 @@ class Service:
             ),
             runner=self._runner,
             tasks=self._tasks,
+            deathmark=Deathmark(settings.data_dir),
             appender=self._appender,
             follow_ups=follow_ups,
             teller=teller,
@@ -191,19 +193,16 @@ class Service:
         return worker
 
     async def run(self) -> int:
-        """Run until asked to stop or until it cannot go on; give the exit code."""
-        settings = self._settings
+        """Run until asked to stop or until it cannot go on; give the exit code.
+
+        Raises:
+            StreamsError: it could not start, and why; what was opened is closed again.
+        """
         try:
-            await _check_topics(settings)
-            await self._appender.start()
-            await self._tail.start()
-            await self._registry.load()
-        except KafkaError as error:
-            raise FatalError(f"no broker answers: {error!r}; check OUTBOX_BROKERS") from error
-        self._registry.follow(self._tail)
-        self._tasks.spawn(self._tail.run())
-        self._tasks.spawn(self._held.run(self._retries.fire_held))
-        await self._health.start()
+            await self._open()
+        except BaseException:
+            await self._close()
+            raise
         starting = asyncio.ensure_future(self._app.start())
         starting.add_done_callback(self._on_started)
         crashed = asyncio.ensure_future(self._app.crashed_event.wait())
@@ -215,6 +214,29 @@ class Service:
         if self.ending.reason is not None:
             return self._give_up(self.ending.reason)
         return await self._stop()
+
+    async def _open(self) -> None:
+        """Check the topics, then connect and listen: everything that can tell us that we may not run."""
+        try:
+            await _check_topics(self._settings)
+            await self._appender.start()
+            await self._tail.start()
+            await self._registry.load()
+        except KafkaError as error:
+            raise FatalError(f"no broker answers: {error!r}; check OUTBOX_BROKERS") from error
+        await self._health.start()
+        log.info("health.listening", port=self._health.port)
+        self._registry.follow(self._tail)
+        self._tasks.spawn(self._tail.run())
+        self._tasks.spawn(self._held.run(self._retries.fire_held))
+
+    async def _close(self) -> None:
+        """Let go of what `_open` took; a client that was never connected wants to be closed as well."""
+        self._tasks.cancel()
+        await self._health.stop()
+        await self._tail.stop()
+        await self._appender.stop()
+        self._store.close()
 
     def _on_started(self, task: asyncio.Future[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

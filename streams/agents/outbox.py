@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from streams.edge.deathmark import Deathmark
 from streams.edge.log import Appender
 from streams.engine.lanes import Lane, Record
 from streams.engine.outputs import FollowUps, Rejected, not_taken
@@ -61,6 +62,7 @@ class OutboxAgent:
     limits: Limits
     runner: Runner
     tasks: Tasks
+    deathmark: Deathmark
     appender: Appender
     follow_ups: FollowUps
     teller: Teller
@@ -68,12 +70,9 @@ class OutboxAgent:
 
     async def work(self, lane: Lane, record: Record) -> None:
         """Take one record: read it, admit it, start its deliveries."""
+        position = position_of(record.topic, record.partition, record.offset)
         try:
-            if record.value is None:
-                raise RecordError("tombstone", "an activity's record must have a value")
-            activity = read_activity(
-                record.value, max_bytes=self.limits.max_bytes, max_depth=self.limits.max_depth
-            )
+            activity = self._read(record, position)
         except RecordError as error:
             self.tasks.spawn(self._reject(lane, record, error.code))
             return
@@ -82,6 +81,17 @@ class OutboxAgent:
             self.tasks.spawn(self._forward(lane, record, activity.key, home))
             return
         await self._admit(lane, record, activity)
+
+    def _read(self, record: Record, position: str) -> Activity:
+        if self.deathmark.is_deadly(position):
+            raise RecordError("killed_reader", "reading the record ended the worker three times")
+        self.deathmark.mark(position)
+        try:
+            return read_activity(
+                record.value, max_bytes=self.limits.max_bytes, max_depth=self.limits.max_depth
+            )
+        finally:
+            self.deathmark.clear()
 
     async def _reject(self, lane: Lane, record: Record, code: str) -> None:
         position = position_of(record.topic, record.partition, record.offset)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from dataclasses import dataclass, field
@@ -27,5 +26,8 @@ class Clock:
         return self._random.random()
 
     def token(self) -> bytes:
-        """16 bytes that nobody chose before: names one append."""
-        return os.urandom(16)
+        """16 bytes that nobody chose before: names one append. No secret.
+
+        From a generator seeded by the system: `os.urandom` cost 3 % of a delivery (py-spy).
+        """
+        return self._random.randbytes(16)

@@ -8,6 +8,7 @@ one turn of the event loop, and all that arrive while a batch is on its way, sha
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,15 +33,28 @@ Fatal = Callable[[BaseException], None]
 
 
 class _Lane:
-    """Appends to one topic partition, in order, one batch on its way at a time."""
+    """Appends to one topic partition, in order."""
 
-    __slots__ = ("batches", "partition", "sending", "topic")
+    __slots__ = ("batches", "tp")
 
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.batches: list[tuple[Any, asyncio.Future[int]]] = []
-        self.sending = False
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.batches: deque[tuple[Any, asyncio.Future[int]]] = deque()
+
+
+class _Leader:
+    """The lanes whose partitions one broker leads: their batches travel in one request.
+
+    A request costs 200 µs of CPU and more, whatever it carries, and partitions are many: sent lane by
+    lane, 1,300 deliveries/s over 8 partitions made 1,200 requests/s. A broker that is slow or gone
+    holds up no other.
+    """
+
+    __slots__ = ("is_sending", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[_Lane, None] = {}
+        self.is_sending = False
 
 
 class Appender:
@@ -63,6 +77,7 @@ class Appender:
         )
         self._fatal = fatal
         self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._leaders: dict[int, _Leader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -116,13 +131,13 @@ class Appender:
             )
         lane = self._lanes.get((topic, partition))
         if lane is None:
-            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+            lane = self._lanes[topic, partition] = _Lane(TopicPartition(topic, partition))
         if lane.batches:
             builder, future = lane.batches[-1]
             if self._add(builder, key, value, headers, timestamp_ms):
                 return future
-        elif not lane.sending:
-            self._loop.call_soon(self._start, lane)
+        else:
+            self._queue(lane)
         builder = self._producer.create_batch()
         future = self._loop.create_future()
         self._add(builder, key, value, headers, timestamp_ms)
@@ -136,32 +151,48 @@ class Appender:
         added = builder.append(timestamp=at, key=key, value=value, headers=list(headers))
         return added is not None
 
-    def _start(self, lane: _Lane) -> None:
-        if lane.batches and not lane.sending:
-            lane.sending = True
-            task = self._loop.create_task(self._send(lane))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    def _queue(self, lane: _Lane) -> None:
+        """Let the lane's batches go with the next request to the broker that leads it."""
+        node = self._producer.client.cluster.leader_for_partition(lane.tp)
+        leader = self._leaders.setdefault(-1 if node is None else node, _Leader())
+        leader.waiting[lane] = None
+        if not leader.is_sending:
+            leader.is_sending = True
+            # After this turn of the loop: what it appends further goes along.
+            self._loop.call_soon(self._start, leader)
 
-    async def _send(self, lane: _Lane) -> None:
+    def _start(self, leader: _Leader) -> None:
+        task = self._loop.create_task(self._send(leader))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, leader: _Leader) -> None:
         try:
-            while lane.batches:
-                builder, future = lane.batches.pop(0)
-                builder.close()
-                try:
-                    sent = await self._producer.send_batch(
-                        builder, lane.topic, partition=lane.partition
-                    )
-                    metadata = await sent
-                except (KafkaError, AssertionError) as error:
-                    failure = FatalError(f"an append to {lane.topic} failed: {error!r}")
-                    future.set_exception(failure)
-                    future.exception()
-                    self._fatal(failure)
-                    return
-                future.set_result(metadata.offset)
+            while leader.waiting:
+                lanes, leader.waiting = leader.waiting, {}
+                sent = [await self._hand_over(lane) for lane in lanes]
+                for future, delivered in sent:
+                    future.set_result((await delivered).offset)
+                for lane in lanes:
+                    if lane.batches:
+                        self._queue(lane)
+        except (KafkaError, AssertionError) as error:
+            self._fail(error)
         finally:
-            lane.sending = False
+            leader.is_sending = False
+
+    async def _hand_over(self, lane: _Lane) -> tuple[asyncio.Future[int], Awaitable[Any]]:
+        builder, future = lane.batches.popleft()
+        builder.close()
+        delivered = await self._producer.send_batch(
+            builder, lane.tp.topic, partition=lane.tp.partition
+        )
+        return future, delivered
+
+    def _fail(self, error: BaseException) -> None:
+        """Nothing that waits can be promised any more."""
+        failure = FatalError(f"an append failed: {error!r}")
+        self._fatal(failure)
 
 
 @dataclass(slots=True)

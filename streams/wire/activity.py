@@ -122,7 +122,8 @@ def _is_plain(value: bytes, activity: bytes, found: _Fields) -> bool:
     """Whether the record holds the fields found and nothing else: none unknown, repeated or null.
 
     Counts quotation marks: outside `activity`, a text field has four, a recipient four, and whatever
-    else there is only adds to them. msgspec itself takes the last of two equal names.
+    else there is, escaped ones included, only adds to them. msgspec itself would take the last of
+    two equal names.
     """
     if found.recipients is None or activity[:1] not in (b"{", b""):
         return False
@@ -131,7 +132,7 @@ def _is_plain(value: bytes, activity: bytes, found: _Fields) -> bool:
     given = len(_KNOWN) - astuple(found).count(None)
     # Two less for `recipients`, whose value is no text, and for `activity`, which is never None.
     expected = 4 * (given + len(found.recipients)) - (4 if activity else 6)
-    return b"\\" not in rest and rest.count(b'"') == expected
+    return rest.count(b'"') == expected
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -143,7 +144,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def _from_members(value: bytes) -> Found:
-    """Read what the fast path will not: unknown fields, nulls, escapes, and all that is wrong."""
+    """Read what the fast path will not: unknown fields, nulls, and all that is wrong."""
     found = members(value)
     fields = {name: parsed for name, (parsed, _) in found.items()}
     activity, body = fields.get("activity"), fields.get("body")

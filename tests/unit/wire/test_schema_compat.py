@@ -1,10 +1,12 @@
 """The check of `make lint` finds what would break a reader."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tools import schema_compat
 from tools.schema_compat import breaches, compare, conflicts
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
@@ -123,3 +125,43 @@ def test_a_schema_is_not_removed():
     [found] = compare({}, {"a": record(ID)}, [])
 
     assert "must not be removed" in found
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository of the test's own: write a schema into it, or run git in it."""
+    monkeypatch.setattr(schema_compat, "ROOT", tmp_path)
+    (tmp_path / "schemas").mkdir()
+    for variable in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def git(*arguments):
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def write(schema):
+        (tmp_path / "schemas" / "a.avsc").write_text(json.dumps(schema))
+
+    git("init")
+    return git, write
+
+
+def test_without_a_release_there_is_nothing_to_compare(repository, capsys):
+    """The first commit must pass `make lint`."""
+    _, write = repository
+    write(record(ID))
+
+    assert 0 == schema_compat.main()
+    assert "no release yet" in capsys.readouterr().out
+
+
+def test_what_the_last_tag_cannot_read_fails_the_check(repository, capsys):
+    git, write = repository
+    write(record(ID))
+    git("add", ".")
+    git("commit", "--no-gpg-sign", "-m", "a")
+    git("tag", "--no-sign", "v1")
+    write(record(field("id", "long", default=0)))
+
+    assert 1 == schema_compat.main()
+    assert "they cannot read ours" in capsys.readouterr().err

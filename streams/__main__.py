@@ -6,9 +6,19 @@ from typing import Final
 
 import typer
 
-from streams.cli import common, kafka, receiver, settings, topics, worker
+from streams.cli import (
+    common,
+    dead_letters,
+    kafka,
+    produce,
+    receiver,
+    settings,
+    targets,
+    topics,
+    worker,
+)
 
-MODULES: Final = (kafka, topics, worker, settings, receiver)
+MODULES: Final = (kafka, topics, worker, produce, targets, dead_letters, settings, receiver)
 """Each adds its commands with `register(app)`, in the order that `outbox --help` shows."""
 
 

@@ -33,12 +33,17 @@ Fatal = Callable[[BaseException], None]
 
 
 class _Lane:
-    """Appends to one topic partition, in order."""
+    """Appends to one topic partition, in order: one batch on its way at a time.
 
-    __slots__ = ("batches", "tp")
+    A lane is with one leader from the moment it is queued until its batch is delivered. Leaders change,
+    and two that sent from one lane would race for its batches and their order.
+    """
+
+    __slots__ = ("batches", "is_queued", "tp")
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
+        self.is_queued = False
         self.batches: deque[tuple[Any, asyncio.Future[int]]] = deque()
 
 
@@ -53,7 +58,7 @@ class _Leader:
     __slots__ = ("is_sending", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: dict[_Lane, None] = {}
+        self.waiting: list[_Lane] = []
         self.is_sending = False
 
 
@@ -76,6 +81,7 @@ class Appender:
             linger_ms=0,
         )
         self._fatal = fatal
+        self._failed = False
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._leaders: dict[int, _Leader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,8 +104,10 @@ class Appender:
         await self._producer.stop()
 
     async def flush(self) -> None:
-        """Wait until nothing waits and nothing is on its way."""
-        while self._tasks or any(lane.batches for lane in self._lanes.values()):
+        """Wait until nothing waits and nothing is on its way; no longer once an append has failed."""
+        while not self._failed and (
+            self._tasks or any(lane.batches for lane in self._lanes.values())
+        ):
             if self._tasks:
                 await asyncio.wait(self._tasks)
             else:
@@ -136,7 +144,7 @@ class Appender:
             builder, future = lane.batches[-1]
             if self._add(builder, key, value, headers, timestamp_ms):
                 return future
-        else:
+        elif not lane.is_queued:
             self._queue(lane)
         builder = self._producer.create_batch()
         future = self._loop.create_future()
@@ -155,7 +163,8 @@ class Appender:
         """Let the lane's batches go with the next request to the broker that leads it."""
         node = self._producer.client.cluster.leader_for_partition(lane.tp)
         leader = self._leaders.setdefault(-1 if node is None else node, _Leader())
-        leader.waiting[lane] = None
+        lane.is_queued = True
+        leader.waiting.append(lane)
         if not leader.is_sending:
             leader.is_sending = True
             # After this turn of the loop: what it appends further goes along.
@@ -164,20 +173,28 @@ class Appender:
     def _start(self, leader: _Leader) -> None:
         task = self._loop.create_task(self._send(leader))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Whatever it was, what waits here would wait for ever.
+            self._failed = True
+            self._fatal(FatalError(f"an append failed: {error!r}"))
 
     async def _send(self, leader: _Leader) -> None:
         try:
             while leader.waiting:
-                lanes, leader.waiting = leader.waiting, {}
+                lanes, leader.waiting = leader.waiting, []
                 sent = [await self._hand_over(lane) for lane in lanes]
                 for future, delivered in sent:
-                    future.set_result((await delivered).offset)
+                    offset = (await delivered).offset
+                    if not future.done():  # one waiter's cancellation must not end the others
+                        future.set_result(offset)
                 for lane in lanes:
+                    lane.is_queued = False
                     if lane.batches:
                         self._queue(lane)
-        except (KafkaError, AssertionError) as error:
-            self._fail(error)
         finally:
             leader.is_sending = False
 
@@ -188,11 +205,6 @@ class Appender:
             builder, lane.tp.topic, partition=lane.tp.partition
         )
         return future, delivered
-
-    def _fail(self, error: BaseException) -> None:
-        """Nothing that waits can be promised any more."""
-        failure = FatalError(f"an append failed: {error!r}")
-        self._fatal(failure)
 
 
 @dataclass(slots=True)

@@ -33,8 +33,7 @@ class HttpCaller:
         message_id = row.message_id.encode()
         seen = await self._poster.post(
             Call(
-                # One pool of connections for all inboxes of an origin: the gate bounds each target.
-                target=f"{url.origin.scheme}://{url.origin.host}:{url.origin.port}",
+                target=_pool_key(target, url),
                 url=url,
                 headers=(
                     (b"content-type", activity.content_type.encode()),
@@ -51,6 +50,16 @@ class HttpCaller:
         )
         self._metrics.call.observe(seen.duration_ms / 1000)
         return judge(seen, target)
+
+
+def _pool_key(target: Target, url: ParsedUrl) -> str:
+    """One pool for all of a tenant's inboxes of an origin; one for each registered target.
+
+    1,000 inboxes of one server need no 1,000 connections. The gate bounds each target.
+    """
+    if target.key != target.url:
+        return f"{target.tenant}\x00{target.key}"
+    return f"{target.tenant}\x00{url.origin.scheme}://{url.origin.host}:{url.origin.port}"
 
 
 POOL_CONNECTIONS: Final = 1_000

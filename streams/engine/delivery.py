@@ -27,6 +27,7 @@ from streams.rules.decide import (
     Turned,
     decide,
 )
+from streams.rules.pacing import is_there
 
 log = structlog.get_logger(__name__)
 
@@ -158,6 +159,7 @@ class Deliverer:
         if isinstance(slot, StepAside):
             self.telling.put_aside(trigger, slot.reason, slot.wait_ms)
             await self.outputs.put_aside(trigger, base, slot.wait_ms)
+            await partition.until_admitted(activity.key)
             return _Step.ASIDE
         claim, judgement = await self._claim_and_call(trigger, base, target, slot)
         if claim is None:
@@ -192,7 +194,7 @@ class Deliverer:
                 return claim, NOT_CALLED
             slot.call_starts()
             judgement = await self.caller.call(target, trigger.carried.activity, claim.row)
-            answered = judgement.status != 0
+            answered = is_there(judgement)
             return claim, judgement
         finally:
             slot.leave(answered=answered)

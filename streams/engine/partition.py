@@ -36,6 +36,9 @@ REOWN_DELAY_S: Final = 0.25
 wakes believes itself the owner until its next heartbeat; without a pause the two would trade OWNER
 records as fast as the broker takes them."""
 
+ADMIT_LOOK_S: Final = 5.0
+"""How long one wait for an activity's row lasts before its assignment is looked at again."""
+
 HOT_ROWS: Final = 20_000
 """Decoded rows kept in memory per partition; beyond it the cache starts anew."""
 
@@ -179,6 +182,8 @@ class Partition:
             if valid:
                 self._remember(record, waited[1] if waited else None)
         self.store.commit()
+        if self.leads and not led:
+            self._admit_again()
         self._tell(done, touched)
         if self.leads:
             self.pay_debts()
@@ -303,6 +308,23 @@ class Partition:
         token = self._time.token()
         self._admitting[key] = (row, token)
         self._ledger.append(Kind.ADMIT, key, encode_activity_row(row), self._epoch, token)
+
+    def _admit_again(self) -> None:
+        """Append once more what was admitted under an epoch that a stray OWNER ended (rule 2).
+
+        Before anybody is told that we lead again, so that no claim can come before its activity's row.
+        """
+        for key, (row, _) in list(self._admitting.items()):
+            self.admit(key, row)
+
+    async def until_admitted(self, key: bytes) -> None:
+        """Wait until an activity's row is folded, or the assignment is over.
+
+        What acknowledges a record without a claim must wait for it: a claim is folded after the row.
+        """
+        assignment = self.assignment
+        while key in self._admitting and self.assignment == assignment:
+            await self._changed(key, self._time.monotonic() + ADMIT_LOOK_S)
 
     async def claim(self, key: bytes, row: Row) -> Claim | None:
         """Claim under the delivery's lock, holding a slot of the target (rule 3).

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from aiokafka import ConsumerRecord
@@ -24,7 +25,10 @@ from streams.wire.targets import TargetRecord, decode_target
 
 log = structlog.get_logger(__name__)
 
-STATE_SUFFIX = "/state"
+STATE_SUFFIX: Final = "/state"
+
+LOOK_S: Final = 0.5
+"""How long one look waits for a record before it asks how far the topic was read."""
 
 
 class Registry:
@@ -49,26 +53,49 @@ class Registry:
         self._targets: dict[str, Target | Turned] = {}
         self._next = 0
         self._looking = asyncio.Lock()
+        self._looks = 0
+        self._took = asyncio.Event()
+        self._tail: Tail | None = None
         self._inbox = lru_cache(maxsize=10_000)(self._make_inbox)
 
     async def load(self) -> None:
         """Read the registry to its end; the worker leads nothing before that."""
-        async with self._looking:
-            ends = await read_all(
-                self._options, self._topic, {0: self._next}, lambda _, batch: self.take(batch)
-            )
-            self._next = max(self._next, ends.get(0, 0))
+        ends = await read_all(
+            self._options, self._topic, {0: self._next}, lambda _, batch: self.take(batch)
+        )
+        self._next = max(self._next, ends.get(0, 0))
 
     def follow(self, tail: Tail) -> None:
         """Take every further record as it comes: targets change without a restart."""
+        self._tail = tail
         tail.follow(self._topic, 0, self._next, self.take)
+
+    async def _catch_up(self) -> None:
+        """See everything that stood in the registry when this was called.
+
+        Callers that come while one looks share the next look: a flood of unknown names costs no more.
+        """
+        asked = self._looks
+        async with self._looking:
+            if self._looks > asked + 1 or self._tail is None:
+                return  # a look that began after our call is over
+            end = await self._tail.end_offset(self._topic, 0)
+            while self._next < end:
+                self._took.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._took.wait(), timeout=LOOK_S)
+                if await self._tail.read_position(self._topic, 0) >= end:
+                    break
+            self._looks += 1
 
     def take(self, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
         """Apply registry records."""
+        self._took.set()
         for record in records:
             self._next = max(self._next, record.offset + 1)
             key = (record.key or b"").decode(errors="replace")
-            if key.endswith(STATE_SUFFIX):
+            # A target may be named `state`: a state's own key has two slashes, a target's has one.
+            if key.endswith(STATE_SUFFIX) and key.count("/") == 2:
                 continue
             self._targets.pop(key, None)
             if record.value is None:
@@ -87,7 +114,7 @@ class Registry:
         target = self._targets.get(key)
         if target is None:
             if key not in self._records:
-                await self.load()
+                await self._catch_up()
             target = self._targets[key] = self._make_registered(key)
         if isinstance(target, Turned) and key not in self._records:
             del self._targets[key]

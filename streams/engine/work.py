@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -52,7 +53,7 @@ class Runner:
     def __init__(self, deliverer: Deliverer, tasks: Tasks, max_in_flight: int) -> None:
         self._deliverer = deliverer
         self._tasks = tasks
-        self._room = asyncio.Semaphore(max_in_flight)
+        self._room = _Room(max_in_flight)
         self.in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -93,6 +94,41 @@ class Runner:
             if not self.in_flight:
                 self._idle.set()
             self._room.release()
+
+
+class _Room:
+    """Places for deliveries, first come first served.
+
+    In place of asyncio.Semaphore, which in Python 3.11 looks at every waiter on each acquire (3 % of a
+    delivery, py-spy).
+    """
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self) -> None:
+        """Take a place, or wait for one."""
+        if self._free and not self._waiting:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()  # the place came together with the cancellation: pass it on
+            raise
+
+    def release(self) -> None:
+        """Give the place to whoever waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class _RecordWork:

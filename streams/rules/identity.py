@@ -132,15 +132,14 @@ def activity_key_of(key: bytes) -> bytes:
 def delivery_id(activity: Activity, recipient: Recipient, queue: str = "outbox") -> str:
     """A delivery's public id, `dlv_` and 32 hex digits: a hash of its identity (D-002).
 
-    Tenant, transaction or activity ID, workflow or queue, subscriber or recipient, channel or
-    `http`, target. Which of the alternatives was taken counts, so that a workflow named `outbox` is
-    not the queue.
+    Tenant, activity ID, queue, `http`, target, and what the activity says of transaction, workflow,
+    subscriber and channel. The activity ID counts beside a transaction: a target takes two calls of
+    one id for a repetition, and would swallow the second of two activities of one transaction.
     """
-    key = recipient.key
     own = (activity.transaction, activity.workflow, activity.subscriber, activity.channel)
-    instead = (activity.activity_id, queue, key, HTTP_CHANNEL)
-    missing = [default for part, default in zip(own, instead, strict=True) if part is None]
-    identity = _framed((activity.tenant, *own, *missing, key))
+    identity = _framed(
+        (activity.tenant, activity.activity_id, queue, HTTP_CHANNEL, *own, recipient.key)
+    )
     return "dlv_" + sha256(identity).hexdigest()[:32]
 
 

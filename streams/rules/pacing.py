@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from streams.model.ledger import FailurePhase
+from streams.model.verdict import Judgement
+
 PATIENCE_MS: Final = 500
 """The longest line, in time, that may wait in memory for one target."""
 
@@ -27,7 +30,7 @@ STUCK_MS: Final = 1_000
 """From this age on a call under way says more of its target than the mean of those that came back."""
 
 FAULTS_TO_OPEN: Final = 10
-"""Faults in a row (no answer at all) after which a target is left alone for a while."""
+"""Faults in a row (`is_there` says no) after which a target is left alone for a while."""
 
 COOL_MS: Final = 1_000
 COOL_MAX_MS: Final = 30_000
@@ -40,7 +43,7 @@ class Pace:
 
     Attributes:
         call_ms: Moving mean of a call's duration.
-        faults: Faults in a row: calls that brought no answer.
+        faults: Faults in a row: calls that their target did not take, or never answered.
         open_until_ms: Until when the target is left alone; 0 when it is not.
         cool_ms: How long it was last left alone.
         next_look_ms: When the next delivery that steps aside may be looked at again; a fraction, for a
@@ -108,6 +111,18 @@ def aside(pace: Pace, *, cap: int, now_ms: int) -> tuple[Pace, int]:
     apart_ms = slowest if is_open else min(pace.call_ms / cap, slowest)
     earliest = max(float(now_ms + FIRST_LOOK_MS), float(pace.open_until_ms), pace.next_look_ms)
     return replace(pace, next_look_ms=earliest + apart_ms), int(earliest) - now_ms
+
+
+def is_there(seen: Judgement) -> bool:
+    """Whether a call shows that its target is up: it answered, or took the request and broke off.
+
+    A target that resets at once is one that fails, as with a 500; leaving it alone would only put its
+    verdicts off. Down is what cannot be connected to, or lets the deadline pass (C-08).
+    """
+    if seen.status:
+        return True
+    was_called = seen.phase is FailurePhase.AMBIGUOUS_POST_CALL
+    return was_called and not seen.code.endswith("_timeout")
 
 
 def saw(pace: Pace, *, answered: bool, took_ms: float, now_ms: int) -> Pace:

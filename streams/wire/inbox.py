@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from streams.errors import RecordError, TargetError
@@ -17,6 +18,7 @@ _CANONICAL: Final = re.compile(
 """Already in that spelling, and within DNS's bounds: what nearly every inbox looks like."""
 
 
+@lru_cache(maxsize=10_000)
 def canonical_inbox(url: str) -> str:
     """The URL with scheme, host and port in one spelling (RFC 3986 §6.2); the rest as it is.
 

@@ -165,10 +165,11 @@ async def test_an_unknown_effect_is_dead_lettered_for_reconciliation(mix: Mix) -
     """D-011..013, D-070."""
     letters = [mix.world.letter(activity) for activity in mix.of["named"]]
 
-    assert {("read_reset", FailurePhase.AMBIGUOUS_POST_CALL, 1, True)} == {
-        (each.code, each.failure_phase, each.attempts, each.reconciliation_required)
-        for each in letters
+    assert {(FailurePhase.AMBIGUOUS_POST_CALL, 1, True)} == {
+        (each.failure_phase, each.attempts, each.reconciliation_required) for each in letters
     }
+    # A kept-alive connection that is reset may have been stale; that it was not cannot be proved.
+    assert {each.code for each in letters} <= {"read_reset", "stale_connection"}
 
 
 async def test_a_target_that_asks_to_wait_is_not_called_earlier(mix: Mix) -> None:

@@ -410,6 +410,22 @@ def test_a_dead_address_gives_way_to_the_next(run):
     assert Observation(status=200) == run(scenario())
 
 
+def test_a_name_whose_addresses_all_failed_is_looked_up_anew(run):
+    """A fail-over in DNS is followed by the next attempt, not after the memory's half minute."""
+    answers = [["127.0.0.2"], ["127.0.0.1"]]
+
+    async def scenario() -> list[Observation]:
+        async with Peer(serving()) as peer:
+            transport = transport_of(lambda _: answers.pop(0))
+            call = call_to(f"http://moved.example:{peer.port}/")
+            seen = [await transport.post(call), await transport.post(call)]
+            await transport.close()
+            return [replace(each, duration_ms=0) for each in seen]
+
+    expected = [Observation(fault=fault_of("connect_refused")), Observation(status=200)]
+    assert expected == run(scenario())
+
+
 def test_a_silent_address_does_not_hold_up_the_next(run):
     """RFC 8305 §5: 250 ms of head start, not the whole deadline; the loser's socket is closed."""
 

@@ -91,19 +91,24 @@ def test_a_full_target_does_not_hold_up_another(run):
     assert run(scenario()) == 200
 
 
-def test_no_more_connections_than_the_cap_are_kept_idle(run):
-    """O-042: at most `max_idle` idle connections to one target."""
+def test_no_more_connections_than_the_cap_are_kept_idle(run, monkeypatch):
+    """O-042: at most `max_idle` idle connections to one target, once it is quiet."""
+    monkeypatch.setattr("streams.edge.http.pool.SWEEP_S", 0.02)
 
-    async def scenario() -> int:
+    async def scenario() -> tuple[int, int]:
         async with Peer(serving()) as peer:
             transport = transport_of()
             call = call_to(peer.url, limits=Limits(max_connections=6, max_idle=2))
             await asyncio.gather(*(transport.post(call) for _ in range(6)))
+            busy = transport._pool.open_connections
+            while transport._pool.open_connections > 2:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.1)
             kept = transport._pool.open_connections
             await transport.close()
-            return kept
+            return busy, kept
 
-    assert run(scenario()) == 2
+    assert run(scenario()) == (6, 2)
 
 
 def test_an_idle_connection_is_closed_before_the_peer_would_close_it(run, monkeypatch):
@@ -186,7 +191,10 @@ def test_the_bound_of_the_process_closes_idle_connections_of_others(run):
     assert (2, 0) == run(scenario())
 
 
-def test_the_places_of_a_full_process_go_round(run):
+@pytest.mark.parametrize(
+    ("asked", "made"), [("aaabc", ["a", "a", "b", "c", "a"]), ("aabbc", ["a", "a", "b", "c", "b"])]
+)
+def test_the_places_of_a_full_process_go_round(run, asked, made):
     """C-08: under the process's bound a busy target must not keep every place to itself."""
 
     async def scenario() -> tuple[list[str], int]:
@@ -199,12 +207,12 @@ def test_the_places_of_a_full_process_go_round(run):
                 assert seen.status == 200
                 order.append(target)
 
-            await asyncio.gather(*map(caller, ["a", "a", "a", "b", "c"]))
+            await asyncio.gather(*map(caller, asked))
             left = transport._pool.open_connections
             await transport.close()
             return order, left
 
-    assert (["a", "a", "b", "c", "a"], 1) == run(scenario())
+    assert (made, 1) == run(scenario())
 
 
 def test_an_evicted_lane_of_the_same_target_keeps_its_count(run):
@@ -285,6 +293,34 @@ def test_a_waiter_cancelled_as_its_turn_came_passes_it_on(run, monkeypatch):
     assert (200, 1) == run(scenario())
 
 
+def test_a_connection_without_takers_does_not_idle_in_a_full_process(run, monkeypatch):
+    """C-08: the next of its target gave up in the same step; the place goes to who still waits."""
+
+    async def scenario() -> int | None:
+        async with Peer(serving()) as peer:
+            transport = transport_of(max_connections_total=1)
+            first, second, other = (
+                asyncio.create_task(transport.post(call_to(peer.url, target=target)))
+                for target in "aab"
+            )
+            give_back = transport._pool.give_back
+
+            def cancel_and_give_back(connection):
+                monkeypatch.undo()
+                second.cancel()
+                give_back(connection)
+
+            monkeypatch.setattr(transport._pool, "give_back", cancel_and_give_back)
+            await first
+            assert transport._pool.open_to("a") == 0
+            seen = await other
+            await asyncio.gather(second, return_exceptions=True)
+            await transport.close()
+            return seen.status if second.cancelled() and not transport._pool._starved else None
+
+    assert run(scenario()) == 200
+
+
 def test_closing_ends_calls_and_lets_waiters_go(run):
     """A worker that stops: calls in flight are after the request, those that waited are before."""
 
@@ -298,6 +334,7 @@ def test_closing_ends_calls_and_lets_waiters_go(run):
             calls.append(asyncio.create_task(transport.post(call)))
             seen = await asyncio.gather(*calls)
             assert transport._pool.open_connections == 0
+            assert peer.connections == 1
             return [each.fault.code for each in seen if each.fault]
 
     assert ["read_closed", "pool_closed", "pool_closed"] == run(scenario())

@@ -199,7 +199,16 @@ def test_a_deliverys_id_is_stable():
     """
     D-002: it stands in every receiver's records; a change would tell all of it again.
     """
-    assert "dlv_b197ae67d1d3dd40c6dbbf28be9f738b" == delivery_id(ACTIVITY, CRM)
+    assert "dlv_d6d9be7c0a52f4c41ca95c2eb1cf4191" == delivery_id(ACTIVITY, CRM)
+
+
+def test_two_activities_of_one_transaction_have_two_ids():
+    """
+    D-002, C-03: a target drops what comes under an id that it knows, so one id must be one activity.
+    """
+    told = replace(ACTIVITY, transaction="order-9")
+
+    assert delivery_id(told, CRM) != delivery_id(replace(told, activity_id="https://a.example/2"), CRM)
 
 
 def test_a_given_part_is_not_what_stands_in_for_a_missing_one():

@@ -9,6 +9,7 @@ import typer
 from streams.cli import (
     common,
     dead_letters,
+    demo,
     kafka,
     produce,
     receiver,
@@ -18,7 +19,7 @@ from streams.cli import (
     worker,
 )
 
-MODULES: Final = (kafka, topics, worker, produce, targets, dead_letters, settings, receiver)
+MODULES: Final = (kafka, topics, worker, produce, targets, dead_letters, demo, settings, receiver)
 """Each adds its commands with `register(app)`, in the order that `outbox --help` shows."""
 
 

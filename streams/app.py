@@ -76,6 +76,9 @@ class Service:
         self._store = Store(settings.data_dir)
         self._appender = Appender(options, self.ending.fatal, client_id=client_id)
         self._tail = Tail(options, client_id=f"{client_id}-tail")
+        # What is not on the hot path is followed apart: a fetch of the ledger names no partition more
+        # than it must, and a takeover need not wait for a long poll that is under way.
+        self._side_tail = Tail(options, client_id=f"{client_id}-side")
         self._registry = Registry(
             self._names.targets, options, settings.policies, settings.allow_networks
         )
@@ -112,6 +115,7 @@ class Service:
             store=self._store,
             appender=self._appender,
             tail=self._tail,
+            letters_tail=self._side_tail,
             time=self._clock,
             tasks=self._tasks,
             metrics=self._metrics,
@@ -221,13 +225,15 @@ class Service:
             await _check_topics(self._settings)
             await self._appender.start()
             await self._tail.start()
+            await self._side_tail.start()
             await self._registry.load()
         except KafkaError as error:
             raise FatalError(f"no broker answers: {error!r}; check OUTBOX_BROKERS") from error
         await self._health.start()
         log.info("health.listening", port=self._health.port)
-        self._registry.follow(self._tail)
+        self._registry.follow(self._side_tail)
         self._tasks.spawn(self._tail.run())
+        self._tasks.spawn(self._side_tail.run())
         self._tasks.spawn(self._held.run(self._retries.fire_held))
 
     async def _close(self) -> None:
@@ -235,6 +241,7 @@ class Service:
         self._tasks.cancel()
         await self._health.stop()
         await self._tail.stop()
+        await self._side_tail.stop()
         await self._appender.stop()
         self._store.close()
 

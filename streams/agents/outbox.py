@@ -122,23 +122,23 @@ class OutboxAgent:
             first_seen_ms=self.time.now_ms(),
             ledger_entry_id=activity.ledger_entry_id,
         )
+        known = partition.activity(activity.key)
         decision = admit(
-            partition.activity(activity.key),
+            known,
             seen,
             tuple(target_hash(key) for key in keys),
             offset=record.offset,
             record_ms=record.timestamp,
             now_ms=seen.first_seen_ms,
             dedupe_window_ms=self.limits.dedupe_window_ms,
+            reopened=_reopened(partition, keys) if known is not None else frozenset(),
         )
         if decision.kind in (Admitted.NEW, Admitted.TOO_OLD):
             partition.admit(activity.key, decision.row)
         if decision.kind is Admitted.CONFLICT:
             self.tasks.spawn(self._tell(lane, record, activity, decision.row, Outcome.CONFLICT))
             return
-        replayed = [i for i in decision.repeated if _is_queued(partition, keys[i])]
-        wanted = sorted((*decision.owned, *replayed))
-        if not wanted:
+        if not decision.owned:
             self.tasks.spawn(self._tell(lane, record, activity, decision.row, Outcome.DUPLICATE))
             return
         carried = Carried(
@@ -155,7 +155,7 @@ class OutboxAgent:
                 admitted_ms=decision.row.first_seen_ms,
                 turned=TOO_OLD if decision.kind is Admitted.TOO_OLD else None,
             )
-            for i in wanted
+            for i in decision.owned
         ]
         await self.runner.run(lane, record, triggers)
 
@@ -179,7 +179,9 @@ class OutboxAgent:
         lane.settle(record)
 
 
-def _is_queued(partition: Partition, key: bytes) -> bool:
-    """Whether a delivery was redriven and waits for its trigger to be replayed (D-066)."""
-    row = partition.row(key)
-    return row is not None and row.phase is Phase.QUEUED
+def _reopened(partition: Partition, keys: list[bytes]) -> frozenset[int]:
+    """Positions of the deliveries that were redriven and wait for their trigger to come again (D-066)."""
+    rows = map(partition.row, keys)
+    return frozenset(
+        i for i, row in enumerate(rows) if row is not None and row.phase is Phase.QUEUED
+    )

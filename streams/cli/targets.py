@@ -109,7 +109,7 @@ def put(
     )
     admitted(record, settings.policies, settings.allow_networks)
     forget = [f"{key}/state"] if key in known.states else []
-    asyncio.run(_write(settings, {key: encode_target(record), **dict.fromkeys(forget)}))
+    asyncio.run(write_registry(settings, {key: encode_target(record), **dict.fromkeys(forget)}))
     facts = facts_of(record)
     show(facts, [line_of(facts)], as_json=as_json)
 
@@ -149,7 +149,7 @@ def remove(
     settings = read_settings(env_file)
     asyncio.run(read_registry(settings)).find(tenant, name)
     key = f"{tenant}/{name}"
-    asyncio.run(_write(settings, {key: None, f"{key}/state": None}))
+    asyncio.run(write_registry(settings, {key: None, f"{key}/state": None}))
     show({"removed": key}, [f"removed {key}"], as_json=as_json)
 
 
@@ -278,7 +278,7 @@ async def read_registry(settings: Settings) -> RegistryView:
     return view
 
 
-async def _write(settings: Settings, values: Mapping[str, bytes | None]) -> None:
+async def write_registry(settings: Settings, values: Mapping[str, bytes | None]) -> None:
     """Append to the registry, in order; done when durable."""
     topic = names(settings.prefix).targets
     async with Sender(settings.kafka_options()) as sender:

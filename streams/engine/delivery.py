@@ -151,6 +151,8 @@ class Deliverer:
         )
         activity = trigger.carried.activity
         target = trigger.turned or await self.targets.find(activity.tenant, trigger.recipient)
+        if not self._still_stands(trigger, row):
+            return _Step.AGAIN
         if isinstance(target, Turned):
             return await self._turn_away(trigger, base, target)
         if self.time.now_ms() > base.admitted_ms + target.policy.max_age_ms:

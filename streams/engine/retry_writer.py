@@ -61,6 +61,8 @@ class RetryWriter:
     def __init__(self, log: RetryLog, time: Time) -> None:
         self._log = log
         self._time = time
+        # By value: an activity whose recipients came in several records has one gathering for each,
+        # for a retry record may only name deliveries that its own value owes.
         self._gatherings: dict[tuple[int, bytes], _Gathering] = {}
 
     async def write(self, trigger: Trigger, item: RetryItem, due_ms: int) -> None:
@@ -70,7 +72,7 @@ class RetryWriter:
                 trigger.partition.index, trigger.carried, due_ms, [item], self._time.now_ms()
             )
             return
-        key = (trigger.partition.index, trigger.carried.activity.key)
+        key = (trigger.partition.index, trigger.carried.value)
         gathering = self._gatherings.get(key)
         if gathering is None:
             gathering = _Gathering(trigger.carried, self._time.now_ms())

@@ -78,6 +78,7 @@ class Worker:
         store: Store,
         appender: Appender,
         tail: Tail,
+        letters_tail: Tail,
         time: Time,
         tasks: Tasks,
         metrics: Metrics,
@@ -92,6 +93,7 @@ class Worker:
         self._store = store
         self._appender = appender
         self._tail = tail
+        self._letters_tail = letters_tail
         self._time = time
         self._tasks = tasks
         self._metrics = metrics
@@ -137,7 +139,7 @@ class Worker:
             if partition.assignment:
                 partition.revoke()
                 self._tail.leave(self._topics.ledger, partition.index)
-                self._tail.leave(self._topics.dead_letters, partition.index)
+                self._letters_tail.leave(self._topics.dead_letters, partition.index)
         self._held.drop(set(self._lanes.values()))
         self._metrics.led.set(0)
         self._metrics.assigned.set(0)
@@ -259,7 +261,7 @@ class Worker:
             self._lanes[tp] = lane
             self._running.append(self._tasks.spawn(lane.run()))
             self.wanted.add(tp)
-        self._tail.follow(
+        self._letters_tail.follow(
             self._topics.dead_letters,
             partition.index,
             partition.store.letters_next,

@@ -84,6 +84,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         handle = context.get("handle")
         life = None if handle is None else handle._context.get(LIFE)
+        if isinstance(context.get("exception"), asyncio.CancelledError):
+            return  # an append of a process that is gone
         if life is None or not life.dead:
             self.faults.append(f"{context.get('message')}: {context.get('exception')!r}")
 

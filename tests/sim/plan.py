@@ -1,0 +1,198 @@
+"""What befalls a world, drawn from a seed; and the shortest list of it that still breaks a promise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from streams.model.ledger import Phase
+from tests.sim.loop import run_virtual
+from tests.sim.world import Failed, World, quiet
+
+TARGETS = ("strict-1", "strict-2", "idem-1", "idem-2")
+KINDS = (
+    ("move", 6),
+    ("cut", 6),
+    ("crash", 5),
+    ("freeze", 5),
+    ("slow", 5),
+    ("compact", 4),
+    ("produce", 8),
+    ("repeat", 3),
+    ("further", 2),
+    ("conflict", 2),
+    ("redrive", 8),
+    ("skew", 1),
+    ("look_ups", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing that befalls the world.
+
+    Attributes:
+        at: Virtual seconds.
+        kind: One of `KINDS`, or what follows from one: `tell`, `thaw`, `start`.
+        who: A machine, or the number of an activity.
+        how: Further choice, uniform in 0..1.
+    """
+
+    at: float
+    kind: str
+    who: str = ""
+    how: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.at:9.3f}  {self.kind} {self.who} {self.how:.3f}"
+
+
+def draw(seed: int) -> list[Happening]:
+    """What befalls the world of a seed."""
+    rng = Random(f"plan {seed}")
+    busy_s = rng.choice((3.0, 8.0, 20.0))
+    plan = [Happening(0.0, "cut", "A"), Happening(0.01, "produce", "0", rng.random())]
+    names, weights = zip(*KINDS, strict=True)
+    for _ in range(rng.randint(3, 16)):
+        (kind,) = rng.choices(names, weights)
+        at = rng.uniform(0.0, busy_s)
+        is_worldly = kind in ("produce", "repeat", "further", "conflict", "redrive")
+        who = str(rng.randint(0, 3)) if is_worldly else rng.choice("ABC")
+        plan.append(Happening(at, kind, who, rng.random()))
+        later = at + rng.choice((0.05, 0.5, 2.0, 6.0)) * rng.uniform(0.5, 1.5)
+        match kind:
+            case "cut":
+                plan.append(Happening(later, "tell", rng.choice("ABC")))
+            case "crash":
+                plan.append(Happening(later, "start", who))
+                plan.append(Happening(at + rng.uniform(0.1, 3), "cut", rng.choice("ABC")))
+            case "freeze":
+                plan.append(Happening(later, "thaw", who))
+                if rng.random() < 0.7:
+                    plan.append(Happening(at + rng.uniform(0, 2), "cut", rng.choice("ABC")))
+    return sorted(plan, key=lambda happening: happening.at)
+
+
+async def live(seed: int, plan: Sequence[Happening]) -> World:
+    """Let it befall a world, then let that come to rest.
+
+    Raises:
+        Failed: a promise was broken.
+    """
+    world = World(seed)
+    for happening in plan:
+        await asyncio.sleep(max(0.0, happening.at - world.loop.time()))
+        world.check()
+        _befall(world, happening)
+    await world.come_to_rest()
+    return world
+
+
+def _befall(world: World, happening: Happening) -> None:
+    who, how = happening.who, happening.how
+    match happening.kind:
+        case "move":
+            world.move(who)
+        case "cut":
+            world.move(who, told=False)
+        case "tell":
+            world.tell(who)
+        case "crash":
+            store = ("kept", "older", "lost")[int(how * 3)]
+            world.crash(who, store=store, landing=(how * 7) % 1)
+        case "start":
+            world.start(who)
+        case "freeze":
+            world.say(who, "freezes")
+            world.machines[who].freeze()
+        case "thaw":
+            world.say(who, "thaws")
+            world.machines[who].thaw()
+        case "slow":
+            world.machines[who].slow_until = world.loop.time() + 6 * how
+        case "skew":
+            world.machines[who].time.skew_ms = int(20_000 * (how - 0.5))
+        case "look_ups":
+            world.targets.slow_look_ups = how / 3
+        case "compact":
+            world.compact(how)
+        case "redrive":
+            _redrive(world, how)
+        case kind:
+            _produce(world, kind, who, how)
+
+
+def _produce(world: World, kind: str, number: str, how: float) -> None:
+    first = int(how * 4)
+    known = {owed.activity.activity_id for owed in world.oracle.owed.values()}
+    activity_id = f"x{number}"
+    if kind == "produce" and activity_id not in known:
+        world.produce(activity_id, *TARGETS[first : first + 1 + int(how * 10) % 3])
+    elif kind == "repeat" and activity_id in known:
+        asked = [key for key in world.oracle.owed if key.startswith(activity_id.encode() + b"\0")]
+        world.produce(activity_id, *(key.decode().split("\0")[1] for key in asked))
+    elif kind == "further" and activity_id in known:
+        world.produce(activity_id, TARGETS[first], TARGETS[(first + 1) % 4])
+    elif kind == "conflict" and activity_id in known:
+        world.produce(activity_id, TARGETS[first], content="other")
+
+
+def _redrive(world: World, how: float) -> None:
+    """Reopen a dead letter; its caller replays the trigger once it sees that this was done."""
+    keys = [k for k in world.oracle.owed if (r := world.oracle.row(k)) and r.phase is Phase.DEAD]
+    if not keys:
+        return
+    key = keys[int(how * len(keys))]
+    row = world.oracle.row(key)
+    assert row is not None
+    budget = row.budget
+    world.redrive(key, copies=1 + int(how * 100) % 2)
+
+    def replay(left: int) -> None:
+        now = world.oracle.row(key)
+        if now is not None and now.budget > budget:
+            if now.budget == budget + 1 and now.phase is Phase.QUEUED:
+                world.replay(key)
+        elif left:
+            world.broker.soon(0.3, replay, left - 1)
+
+    if how < 0.9:
+        world.broker.soon(0.3, replay, 200)
+
+
+def run(seed: int, plan: Sequence[Happening]) -> World:
+    """One world from its start to its rest; the same again for the same arguments.
+
+    Raises:
+        Failed: a promise was broken.
+    """
+    return run_virtual(live(seed, plan))
+
+
+def explain(seed: int) -> str:
+    """Why a seed fails: its plan without whatever can be left out, and the transcript of that."""
+    plan = draw(seed)
+    with quiet():
+        last = _failure(seed, plan)
+        if last is None:
+            return f"seed {seed} holds"
+        at = 0
+        while at < len(plan):
+            shorter = plan[:at] + plan[at + 1 :]
+            failure = _failure(seed, shorter)
+            if failure is None:
+                at += 1
+            else:
+                plan, last = shorter, failure
+    befell = "\n".join(map(str, plan))
+    return f"seed {seed} fails with\n{befell}\n{last}"
+
+
+def _failure(seed: int, plan: Sequence[Happening]) -> str | None:
+    try:
+        run(seed, plan)
+    except AssertionError as failure:
+        return str(failure) or repr(failure)
+    return None

@@ -30,6 +30,7 @@ from streams.engine.delivery import Deliverer
 from streams.engine.gate import Gate
 from streams.engine.held import Held
 from streams.engine.letters import Letters
+from streams.engine.outfit import InboxSigning, Outfitter
 from streams.engine.outputs import FollowUps, KafkaOutputs, OutputTopics
 from streams.engine.registry import Registry
 from streams.engine.retry_writer import RetryWriter
@@ -38,6 +39,7 @@ from streams.engine.telling import Teller
 from streams.engine.work import Runner, Tasks
 from streams.engine.worker import Worker, WorkerTopics
 from streams.errors import FatalError, StreamsError, TopicsError
+from streams.model.target import Signing
 from streams.settings import Settings
 from streams.topics import Topics, check, names
 
@@ -79,11 +81,9 @@ class Service:
         # What is not on the hot path is followed apart: a fetch of the ledger names no partition more
         # than it must, and a takeover need not wait for a long poll that is under way.
         self._side_tail = Tail(options, client_id=f"{client_id}-side")
-        self._registry = Registry(
-            self._names.targets, options, settings.policies, settings.allow_networks
-        )
         self._resolver = Resolver(allowed_networks=settings.allow_networks)
         self._http = HttpTransport(resolver=self._resolver)
+        self._registry = self._build_registry(options)
         self._app = _faust_app(settings, self._names)
         self._worker = self._build(options)
         self._health = HealthServer(
@@ -92,6 +92,25 @@ class Service:
             measure=self._worker.measure,
             unready=self._unready,
             unhealthy=self._unhealthy,
+        )
+
+    def _build_registry(self, options: dict[str, Any]) -> Registry:
+        settings, topic = self._settings, self._names.targets
+        signing = None
+        if settings.activitypub_key_id:
+            signing = InboxSigning(
+                key_id=settings.activitypub_key_id,
+                reference=settings.activitypub_key,
+                signing=Signing(settings.activitypub_signing),
+            )
+        return Registry(
+            topic,
+            options,
+            settings.policies,
+            settings.allow_networks,
+            outfitter=Outfitter(self._http, self._resolver, self._clock, inbox_signing=signing),
+            append=lambda key, value: self._appender.append(topic, 0, key=key, value=value),
+            time=self._clock,
         )
 
     def _build(self, options: dict[str, Any]) -> Worker:
@@ -136,7 +155,7 @@ class Service:
         deliverer = Deliverer(
             targets=self._registry,
             gate=Gate(self._clock),
-            caller=HttpCaller(self._http, self._clock, self._metrics),
+            caller=HttpCaller(self._clock, self._metrics, on_gone=self._registry.gone),
             outputs=follow_ups,
             telling=teller,
             time=self._clock,
@@ -174,6 +193,7 @@ class Service:
             teller=teller,
             time=self._clock,
         )
+        self._registry.on_release = self._retries.release
         commands = CommandAgent(
             partitions=worker.partitions,
             targets=self._registry,

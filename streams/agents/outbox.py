@@ -17,9 +17,9 @@ from streams.engine.trigger import Carried, Trigger
 from streams.engine.work import Runner, Tasks
 from streams.errors import RecordError
 from streams.model.activity import Activity
-from streams.model.ledger import ActivityRow, FailurePhase, Phase
+from streams.model.ledger import ActivityRow, FailurePhase
 from streams.model.receipt import Outcome
-from streams.rules.admission import Admitted, admit
+from streams.rules.admission import AdmissionDecision, Admitted, admit
 from streams.rules.decide import CODE_EXPIRED, Turned
 from streams.rules.identity import (
     canonical_hash,
@@ -103,8 +103,10 @@ class OutboxAgent:
 
     async def _forward(self, lane: Lane, record: Record, key: bytes, home: int) -> None:
         """Send a record on to the partition of its activity: one activity must have one owner (C-14)."""
+        # Of its headers what a retry would carry too: they may be more than a topic takes unpacked.
+        headers = carried_headers(record.headers)
         appended = self.appender.append(
-            self.topic, home, key=key, value=record.value, headers=list(record.headers)
+            self.topic, home, key=key, value=record.value, headers=headers
         )
         await appended
         self.teller.forwarded()
@@ -114,7 +116,17 @@ class OutboxAgent:
         partition = self.partitions[record.partition]
         if not await partition.until_led(lane.assignment):
             return
-        keys = [delivery_key(activity, recipient) for recipient in activity.recipients]
+        decision = self._decide(partition, record, activity)
+        wanted = _wanted(partition, activity, decision)
+        if wanted:
+            await self._start(lane, record, activity, decision, wanted)
+        else:
+            self.tasks.spawn(self._turn_down(lane, record, activity))
+
+    def _decide(
+        self, partition: Partition, record: Record, activity: Activity
+    ) -> AdmissionDecision:
+        """What the record is, as far as the rows are folded."""
         seen = ActivityRow(
             canonical_hash=canonical_hash(activity),
             activity_id=activity.activity_id,
@@ -122,25 +134,28 @@ class OutboxAgent:
             first_seen_ms=self.time.now_ms(),
             ledger_entry_id=activity.ledger_entry_id,
         )
-        known = partition.activity(activity.key)
-        decision = admit(
-            known,
+        return admit(
+            partition.activity(activity.key),
             seen,
-            tuple(target_hash(key) for key in keys),
+            tuple(target_hash(delivery_key(activity, to)) for to in activity.recipients),
             offset=record.offset,
             record_ms=record.timestamp,
             now_ms=seen.first_seen_ms,
             dedupe_window_ms=self.limits.dedupe_window_ms,
-            reopened=_reopened(partition, keys) if known is not None else frozenset(),
         )
+
+    async def _start(
+        self,
+        lane: Lane,
+        record: Record,
+        activity: Activity,
+        decision: AdmissionDecision,
+        wanted: list[int],
+    ) -> None:
+        """Write the activity's row and start the deliveries that the record is a trigger of."""
+        partition = self.partitions[record.partition]
         if decision.kind in (Admitted.NEW, Admitted.TOO_OLD):
             partition.admit(activity.key, decision.row)
-        if decision.kind is Admitted.CONFLICT:
-            self.tasks.spawn(self._tell(lane, record, activity, decision.row, Outcome.CONFLICT))
-            return
-        if not decision.owned:
-            self.tasks.spawn(self._tell(lane, record, activity, decision.row, Outcome.DUPLICATE))
-            return
         carried = Carried(
             activity=activity, value=record.value or b"", headers=carried_headers(record.headers)
         )
@@ -148,30 +163,36 @@ class OutboxAgent:
             Trigger(
                 partition=partition,
                 assignment=lane.assignment,
-                key=keys[i],
-                delivery_id=delivery_id(activity, activity.recipients[i]),
+                key=delivery_key(activity, recipient),
+                delivery_id=delivery_id(activity, recipient),
                 carried=carried,
-                recipient=activity.recipients[i],
+                recipient=recipient,
                 admitted_ms=decision.row.first_seen_ms,
                 turned=TOO_OLD if decision.kind is Admitted.TOO_OLD else None,
             )
-            for i in decision.owned
+            for recipient in (activity.recipients[i] for i in wanted)
         ]
         await self.runner.run(lane, record, triggers)
 
-    async def _tell(
-        self, lane: Lane, record: Record, activity: Activity, row: ActivityRow, outcome: Outcome
-    ) -> None:
-        """Nothing is sent: say so to the producer, on a fresh view only (rule 7)."""
+    async def _turn_down(self, lane: Lane, record: Record, activity: Activity) -> None:
+        """Nothing is to be sent: say so to the producer, but on a fresh view only (rule 7)."""
         partition = self.partitions[record.partition]
         while not await partition.barrier():
             if not await partition.until_led(lane.assignment):
                 return
+        decision = self._decide(partition, record, activity)
+        wanted = _wanted(partition, activity, decision)
+        if wanted:
+            # It was redriven a moment ago: this is the replay, which must not pass for a duplicate.
+            await self._start(lane, record, activity, decision, wanted)
+            return
+        is_conflict = decision.kind is Admitted.CONFLICT
+        outcome = Outcome.CONFLICT if is_conflict else Outcome.DUPLICATE
         receipt = not_taken(
             activity.activity_id,
             activity.tenant,
             outcome,
-            admitted_ms=row.first_seen_ms,
+            admitted_ms=decision.row.first_seen_ms,
             now_ms=self.time.now_ms(),
         )
         await self.follow_ups.tell_unadmitted(partition, activity.key, receipt)
@@ -179,9 +200,18 @@ class OutboxAgent:
         lane.settle(record)
 
 
-def _reopened(partition: Partition, keys: list[bytes]) -> frozenset[int]:
-    """Positions of the deliveries that were redriven and wait for their trigger to come again (D-066)."""
-    rows = map(partition.row, keys)
-    return frozenset(
-        i for i, row in enumerate(rows) if row is not None and row.phase is Phase.QUEUED
-    )
+def _wanted(partition: Partition, activity: Activity, decision: AdmissionDecision) -> list[int]:
+    """Positions of the recipients whose deliveries the record is a trigger of.
+
+    Those that it brought; and, of those that another record brought, the ones that were ever redriven:
+    it may be their replay (D-066), which is told from a duplicate by nothing. As a trigger it does what
+    the row still calls for, and no more: a replay that came again after a crash must have a claim that
+    was left standing adopted, and its dead letter written (rule 8).
+    """
+    again = [i for i in decision.repeated if _was_redriven(partition, activity, i)]
+    return sorted((*decision.owned, *again))
+
+
+def _was_redriven(partition: Partition, activity: Activity, position: int) -> bool:
+    row = partition.row(delivery_key(activity, activity.recipients[position]))
+    return row is not None and row.budget > 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streams.engine.held import Held
 from streams.engine.lanes import Lane, Record
 from streams.engine.outputs import FollowUps, KafkaOutputs, Rejected
 from streams.engine.partition import Partition
 from streams.engine.ports import Time
+from streams.engine.released import Released
 from streams.engine.retry_writer import RetryRecord
 from streams.engine.telling import Teller
 from streams.engine.trigger import Carried, Trigger
@@ -18,8 +19,10 @@ from streams.errors import RecordError
 from streams.model.activity import Activity
 from streams.rules.buckets import Fire, Hold, Hop, hop, wake_ms
 from streams.rules.identity import delivery_id, delivery_key
+from streams.rules.pacing import parked_ms
 from streams.wire.activity import read_activity
 from streams.wire.records import (
+    PARKED,
     RetryItem,
     carried_headers,
     position_of,
@@ -40,6 +43,7 @@ class RetryAgent:
         max_held_bytes: Bound on what is held in memory between waking and due.
         max_bytes: Bound of an activity's record.
         max_depth: Bound of its JSON's depth.
+        released: Targets whose parked deliveries go at once.
     """
 
     buckets: dict[str, str]
@@ -54,19 +58,23 @@ class RetryAgent:
     follow_ups: FollowUps
     teller: Teller
     time: Time
+    released: Released = field(default_factory=Released)
 
     async def work(self, lane: Lane, record: Record) -> None:
         """Wait until the head of the bucket wakes, then place it: the order of waking is the topic's."""
-        wakes_ms = wake_ms(self.buckets[record.topic], record.timestamp)
-        left_ms = wakes_ms - self.time.now_ms()
-        while left_ms > 0:
-            await asyncio.sleep(min(left_ms / 1000, SLEEP_MAX_S))
-            left_ms = wakes_ms - self.time.now_ms()
         try:
             due_ms, items = read_retry_headers(record.headers)
         except RecordError as error:
             self.tasks.spawn(self._reject(lane, record, error.code))
             return
+        wakes_ms = wake_ms(self.buckets[record.topic], record.timestamp)
+        left_ms = wakes_ms - self.time.now_ms()
+        while left_ms > 0:
+            await asyncio.sleep(min(left_ms / 1000, SLEEP_MAX_S))
+            left_ms = wakes_ms - self.time.now_ms()
+            if self._release(lane) and self.released.frees(items):
+                await self._fire(lane, record, due_ms, items)
+                return
         cost = self.held.cost_of(record)
         now_ms = self.time.now_ms()
         match hop(due_ms, now_ms, self.held.bytes, cost, self.max_held_bytes):
@@ -76,6 +84,27 @@ class RetryAgent:
                 self.held.hold(until_ms, lane, record)
             case Hop(bucket=bucket):
                 self.tasks.spawn(self._hop(lane, record, bucket, due_ms, items))
+
+    def release(self, target: str) -> None:
+        """A target was enabled: what is parked for it goes as soon as it is come upon."""
+        self.released.note(target, self.time.monotonic())
+
+    def _release(self, lane: Lane) -> bool:
+        """Start what waits in the lane for nothing any more; say whether anything is released at all."""
+        if not self.released.has_any(self.time.monotonic()):
+            return False
+        for record in lane.take_out(self._is_free):
+            due_ms, items = read_retry_headers(record.headers)
+            self.tasks.spawn(self._fire(lane, record, due_ms, items))
+        return True
+
+    def _is_free(self, record: Record) -> bool:
+        if not any(name == PARKED for name, _ in record.headers):
+            return False
+        try:
+            return self.released.frees(read_retry_headers(record.headers)[1])
+        except RecordError:
+            return False  # it is rejected in its turn
 
     def fire_held(self, lane: Lane, record: Record) -> None:
         """A held record is due."""
@@ -115,6 +144,7 @@ class RetryAgent:
         self, lane: Lane, record: Record, activity: Activity, items: tuple[RetryItem, ...]
     ) -> list[Trigger]:
         partition = self.partitions[record.partition]
+        now_ms = self.time.now_ms()
         known = {recipient.key: recipient for recipient in activity.recipients}
         row = partition.activity(activity.key)
         carried = Carried(
@@ -139,6 +169,7 @@ class RetryAgent:
                     fence=item.fence,
                     attempts=item.attempt,
                     admitted_ms=record.timestamp if row is None else row.first_seen_ms,
+                    parked_ms=parked_ms(item.parked_ms, item.parked_since_ms, now_ms),
                 )
             )
         return triggers

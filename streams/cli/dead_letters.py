@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 from aiokafka import ConsumerRecord
 
-from streams.cli.common import AsJson, EnvFile, complain, hush_clients, read_settings
+from streams.cli.common import AsJson, EnvFile, complain, hush_clients, read_settings, say
 from streams.edge.cluster import explained, partitions_of
 from streams.edge.log import Tail, read_all
 from streams.errors import RecordError
@@ -96,6 +96,7 @@ async def _follow(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, following.cancel)
+    say("following; SIGINT ends")
     with suppress(asyncio.CancelledError):
         await following
 

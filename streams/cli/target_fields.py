@@ -1,4 +1,7 @@
-"""What `--set name=value` may say of a target, and a target as operators may see it."""
+"""What `--set name=value` may say of a target, and a target as operators may see it.
+
+Reads text only: what a target may be is judged in one place, `rules.targets`.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from streams.edge.http.call import wanted
 from streams.errors import TargetError
-from streams.model.policy import Policy
-from streams.model.target import NAME_PATTERN, Target
-from streams.rules.addresses import IpNetwork, admit_url
+from streams.model.target import TargetRecord, TargetState
 from streams.rules.redaction import mask
-from streams.rules.secret_names import is_secret_name
-from streams.rules.targets import OVERRIDABLE, registered_target
-from streams.wire.targets import TargetRecord, TargetState
-
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
-_HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?")
-_OURS: Final = frozenset(
-    {"host", "content-length", "content-type", "transfer-encoding", "connection"}
-    | {"accept-encoding", "user-agent", "idempotency-key", "outbox-attempt", "outbox-test"}
-    | {"webhook-id", "webhook-timestamp", "webhook-signature"}
-)
-"""Headers that the request has anyway (interface.md §4): twice, they would contradict each other."""
+from streams.rules.targets import OVERRIDABLE, is_parked
 
 _BOOLEANS: Final = {"true": True, "false": False}
+
+_TEXTS: Final = frozenset(
+    {"message_id_from", "signing", "key_id", "tls_cert_file", "tls_key_file", "tls_ca_file"}
+)
+_FLAGS: Final = frozenset({"enabled", "http2"})
+_NAMES: Final = sorted(
+    {"header.NAME", "verdict.STATUS", "retryable", "rate_per_s", "secret_refs"} | _TEXTS | _FLAGS
+)
 
 
 def with_settings(record: TargetRecord, pairs: Sequence[str]) -> TargetRecord:
     """Apply `--set name=value`, in order; an empty value takes back what an earlier put said.
 
     Raises:
-        TargetError: naming the rule broken.
+        TargetError: there is no such name, or the value is not of its kind.
     """
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -52,22 +49,23 @@ def _with(record: TargetRecord, name: str, value: str) -> TargetRecord:
         verdicts = _changed(record.verdicts, _integer(name, key), value, lambda: value)
         return replace(record, verdicts=verdicts)
     if dot and kind == "header":
-        headers = _changed(record.headers, key.lower(), value, lambda: _header(key, value))
+        headers = _changed(record.headers, key.lower(), value, lambda: value)
         return replace(record, headers=headers)
+    if name in _TEXTS:
+        return replace(record, **{name: value})
+    if name in _FLAGS:
+        return replace(record, **{name: _boolean(name, value)})
     match name:
         case "retryable":
             return replace(record, retryable=_statuses(value))
-        case "enabled":
-            return replace(record, enabled=_boolean(name, value))
         case "rate_per_s":
             return replace(record, rate_per_s=_rate(value))
-        case "message_id_from":
-            wanted(value or None)
-            return replace(record, message_id_from=value)
+        case "secret_refs":
+            return replace(record, secret_refs=tuple(filter(None, value.split(","))))
         case _:
             raise TargetError(
-                f"--set {name}: must be enabled, header.NAME, message_id_from, rate_per_s,"
-                f" retryable, verdict.STATUS, or a policy's {', '.join(sorted(OVERRIDABLE))}"
+                f"--set {name}: must be {', '.join(_NAMES)},"
+                f" or a policy's {', '.join(sorted(OVERRIDABLE))}"
             )
 
 
@@ -102,49 +100,9 @@ def _statuses(value: str) -> tuple[int, ...] | None:
     if value in ("", "none"):
         return () if value else None
     found = [part.strip() for part in value.split(",")]
-    if not all(re.fullmatch(r"4[0-9]{2}", part) for part in found):
-        raise TargetError(
-            "--set retryable: must be statuses of 400 to 499 such as 408,429, or none"
-        )
+    if not all(re.fullmatch(r"[0-9]{3}", part) for part in found):
+        raise TargetError("--set retryable: must be statuses such as 408,429, or none")
     return tuple(sorted({int(part) for part in found}))
-
-
-def _header(name: str, value: str) -> str:
-    if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-        raise TargetError(
-            "--set header.NAME: name and value must be those of an HTTP header in ASCII"
-        )
-    if name.lower() in _OURS:
-        raise TargetError(f"--set header.{name}: is written by the worker itself")
-    if is_secret_name(name):
-        # The registry is read by many; a credential in it would be in every one's backups (D-042).
-        raise TargetError(f"--set header.{name}: a credential must not stand in the registry")
-    return value
-
-
-def admitted(
-    record: TargetRecord, policies: Mapping[str, Policy], allowed: Sequence[IpNetwork]
-) -> Target:
-    """Hold a record to the rules that a worker holds it to, so that what is put is called.
-
-    Raises:
-        TargetError: naming the rule broken.
-    """
-    if not NAME_PATTERN.fullmatch(record.tenant):
-        raise TargetError("tenant: must be 1 to 64 of A-Z a-z 0-9 . _ -, a letter or digit first")
-    admit_url(record.url, allowed)
-    return registered_target(
-        name=record.name,
-        tenant=record.tenant,
-        url=record.url,
-        idempotent=record.idempotent,
-        policy=record.policy,
-        policy_overrides=record.policy_overrides,
-        policies=policies,
-        verdicts=record.verdicts,
-        retryable=None if record.retryable is None else frozenset(record.retryable),
-        enabled=record.enabled,
-    )
 
 
 def facts_of(record: TargetRecord, state: TargetState | None = None) -> dict[str, Any]:
@@ -158,7 +116,13 @@ def facts_of(record: TargetRecord, state: TargetState | None = None) -> dict[str
     assert isinstance(shown, dict), "a masked object is an object"
     # References name secrets and are none themselves (D-042).
     shown["secret_refs"] = list(record.secret_refs)
-    shown["disabled"] = state.code if state is not None and state.disabled else None
+    is_disabled = state is not None and is_parked(
+        enabled=True,
+        updated_ms=record.updated_ms,
+        disabled=state.disabled,
+        disabled_ms=state.at_ms,
+    )
+    shown["disabled"] = state.code if state is not None and is_disabled else None
     return dict(shown)
 
 
@@ -174,9 +138,9 @@ def line_of(facts: Mapping[str, Any]) -> str:
     }
     if facts["retryable"] is not None:
         shown["retryable"] = ",".join(map(str, facts["retryable"])) or "none"
-    for name in ("rate_per_s", "message_id_from", "disabled"):
+    for name in ("rate_per_s", "secret_refs", "http2", *sorted(_TEXTS), "disabled"):
         if facts[name]:
-            shown[name] = facts[name]
+            shown[name] = _text(facts[name])
     if not facts["enabled"]:
         shown["enabled"] = "false"
     told = " ".join(f"{name}={value}" for name, value in shown.items())

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from aiokafka import ConsumerRecord
 
+from streams.cli import target_call
 from streams.cli.common import AsJson, EnvFile, Exit, complain, hush_clients, read_settings, show
-from streams.cli.target_fields import admitted, facts_of, line_of, lines_of, with_settings
-from streams.edge.addresses import Resolver
+from streams.cli.target_fields import facts_of, line_of, lines_of, with_settings
 from streams.edge.cluster import explained, partitions_of
-from streams.edge.http.call import Call, Limits
-from streams.edge.http.transport import Transport
 from streams.edge.log import read_all
 from streams.edge.producing import Sender
+from streams.edge.telemetry import configure_logging
 from streams.errors import RecordError, TargetError
-from streams.model.observation import Observation
-from streams.model.target import Target
-from streams.rules.addresses import parse_url
 from streams.rules.redaction import mask
+from streams.rules.targets import registered_target
 from streams.rules.verdict import judge
 from streams.settings import Settings
 from streams.topics import names
@@ -35,8 +31,6 @@ from streams.wire.targets import (
     decode_target_state,
     encode_target,
 )
-
-TEST_BODY: Final = b'{"type":"OutboxTest"}'
 
 Name = Annotated[str, typer.Argument(help="The name by which activities call it.")]
 Tenant = Annotated[str, typer.Option(help="Whose it is.")]
@@ -77,8 +71,9 @@ def put(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="A policy's field, verdict.STATUS, header.NAME, retryable, enabled, rate_per_s or"
-            " message_id_from; may be given again; an empty value takes it back.",
+            help="A policy's field, verdict.STATUS, header.NAME, retryable, enabled, rate_per_s,"
+            " message_id_from, signing, secret_refs, key_id, http2 or tls_..._file; may be given"
+            " again; an empty value takes it back.",
         ),
     ] = None,
     update: Annotated[
@@ -107,7 +102,7 @@ def put(
         policy=base.policy if policy is None else policy,
         updated_ms=time.time_ns() // 1_000_000,
     )
-    admitted(record, settings.policies, settings.allow_networks)
+    registered_target(record, settings.policies, settings.allow_networks)
     forget = [f"{key}/state"] if key in known.states else []
     asyncio.run(write_registry(settings, {key: encode_target(record), **dict.fromkeys(forget)}))
     facts = facts_of(record)
@@ -163,8 +158,9 @@ def call_once(
     hush_clients()
     settings = read_settings(env_file)
     record = asyncio.run(read_registry(settings)).find(tenant, name)
-    target = admitted(record, settings.policies, settings.allow_networks)
-    seen = asyncio.run(_call(target, record, settings))
+    target = registered_target(record, settings.policies, settings.allow_networks)
+    configure_logging(level="ERROR", as_json=False)  # why a secret cannot be read, to stderr
+    seen = asyncio.run(target_call.call_once(target, settings.allow_networks))
     facts = {
         "target": f"{tenant}/{name}",
         "url": mask(record.url),
@@ -190,37 +186,6 @@ def _told(facts: Mapping[str, Any]) -> str:
         f"{facts['target']} {seen} verdict={facts['verdict']} duration_ms={facts['duration_ms']}"
         f"{more} url={facts['url']}"
     )
-
-
-async def _call(target: Target, record: TargetRecord, settings: Settings) -> Observation:
-    """Make the one marked call, as a worker would make it."""
-    message_id = f"test_{secrets.token_hex(16)}".encode()
-    resolver = Resolver(allowed_networks=settings.allow_networks)
-    transport = Transport(resolver=resolver)
-    own = [(name.encode(), value.encode()) for name, value in record.headers.items()]
-    try:
-        return await transport.post(
-            Call(
-                target=f"{target.tenant}/{target.key}",
-                url=parse_url(target.url),
-                headers=(
-                    (b"content-type", b"application/json"),
-                    (b"webhook-id", message_id),
-                    (b"idempotency-key", message_id),
-                    (b"webhook-timestamp", b"%d" % time.time()),
-                    (b"outbox-test", b"1"),
-                    (b"user-agent", b"outbox/1"),
-                    *own,
-                ),
-                body=TEST_BODY,
-                timeout_ms=target.policy.timeout_ms,
-                limits=Limits(max_connections=1, max_idle=1),
-                message_id_from=record.message_id_from or None,
-            )
-        )
-    finally:
-        await transport.close()
-        await resolver.close()
 
 
 @dataclass(slots=True)

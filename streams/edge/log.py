@@ -17,6 +17,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from streams.edge.failpoint import failpoint
 from streams.errors import FatalError
 
 log = structlog.get_logger(__name__)
@@ -200,6 +201,7 @@ class Appender:
 
     async def _hand_over(self, lane: _Lane) -> tuple[asyncio.Future[int], Awaitable[Any]]:
         builder, future = lane.batches.popleft()
+        failpoint("append")
         builder.close()
         delivered = await self._producer.send_batch(
             builder, lane.tp.topic, partition=lane.tp.partition

@@ -2,65 +2,74 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable
 
-from streams.edge.http.call import Call, Limits, Poster
+from streams.edge.http.call import Call
 from streams.edge.telemetry import Metrics
+from streams.engine.outfit import Equipped
 from streams.engine.ports import Time
 from streams.model.activity import Activity
 from streams.model.ledger import Row
 from streams.model.target import Target
 from streams.model.verdict import Judgement
-from streams.rules.addresses import ParsedUrl, parse_url
 from streams.rules.verdict import judge
-
-USER_AGENT: Final = b"outbox/1"
+from streams.wire.signatures.signing import Unsigned
 
 
 class HttpCaller:
     """Implements `delivery.Caller`: one POST as interface.md §4 promises it."""
 
-    def __init__(self, poster: Poster, time: Time, metrics: Metrics) -> None:
-        self._poster = poster
+    def __init__(
+        self, time: Time, metrics: Metrics, *, on_gone: Callable[[Target, str], None]
+    ) -> None:
+        """Take what calls need.
+
+        Args:
+            on_gone: Told the target, and the code, when it says that it is gone for good (410).
+        """
         self._time = time
         self._metrics = metrics
-        self._parsed = lru_cache(maxsize=10_000)(parse_url)
+        self._on_gone = on_gone
 
     async def call(self, target: Target, activity: Activity, row: Row) -> Judgement:
         """See `delivery.Caller`."""
-        url: ParsedUrl = self._parsed(target.url)
+        assert isinstance(target, Equipped), "only what the registry found is called"
+        outfit = target.outfit
         message_id = row.message_id.encode()
-        seen = await self._poster.post(
+        content_type = activity.content_type.encode()
+        timestamp_s = self._time.now_ms() // 1000
+        headers = (
+            (b"content-type", content_type),
+            (b"webhook-id", message_id),
+            (b"idempotency-key", message_id),
+            (b"webhook-timestamp", b"%d" % timestamp_s),
+            (b"outbox-attempt", b"%d" % row.attempts),
+            *outfit.headers,
+        )
+        if outfit.signer is not None:
+            headers += outfit.signer.sign(
+                Unsigned(
+                    url=outfit.url,
+                    content_type=content_type,
+                    body=activity.body,
+                    message_id=message_id,
+                    timestamp_s=timestamp_s,
+                )
+            )
+        seen = await outfit.poster.post(
             Call(
-                target=_pool_key(target, url),
-                url=url,
-                headers=(
-                    (b"content-type", activity.content_type.encode()),
-                    (b"webhook-id", message_id),
-                    (b"idempotency-key", message_id),
-                    (b"webhook-timestamp", b"%d" % (self._time.now_ms() // 1000)),
-                    (b"outbox-attempt", b"%d" % row.attempts),
-                    (b"user-agent", USER_AGENT),
-                ),
+                target=outfit.pool_key,
+                url=outfit.url,
+                headers=headers,
                 body=activity.body,
                 timeout_ms=target.policy.timeout_ms,
-                limits=Limits(max_connections=POOL_CONNECTIONS, max_idle=target.policy.max_idle),
+                limits=outfit.limits,
+                message_id_from=target.message_id_from,
+                ssl_context=outfit.ssl_context,
             )
         )
         self._metrics.call.observe(seen.duration_ms / 1000)
-        return judge(seen, target)
-
-
-def _pool_key(target: Target, url: ParsedUrl) -> str:
-    """One pool for all of a tenant's inboxes of an origin; one for each registered target.
-
-    1,000 inboxes of one server need no 1,000 connections. The gate bounds each target.
-    """
-    if target.key != target.url:
-        return f"{target.tenant}\x00{target.key}"
-    return f"{target.tenant}\x00{url.origin.scheme}://{url.origin.host}:{url.origin.port}"
-
-
-POOL_CONNECTIONS: Final = 1_000
-"""Bound of one origin's pool: the gate bounds each target, the transport the process."""
+        judgement = judge(seen, target)
+        if judgement.disables_target:
+            self._on_gone(target, judgement.code)
+        return judgement

@@ -26,6 +26,8 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.group import LeaveGroupRequest
 from faust.types import TP
 
+from streams.edge.failpoint import failpoint
+
 log = structlog.get_logger(__name__)
 
 Records = Sequence[ConsumerRecord[bytes, bytes]]
@@ -127,6 +129,7 @@ class BatchConsumer(driver.Consumer):
             offsets = self._feeding.committable()
             if not offsets:
                 return False
+            failpoint("before_commit")
             done = bool(await self._commit(offsets))
             if done:
                 self._feeding.committed(offsets)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
+from streams.edge.failpoint import failpoint
 from streams.engine.gate import Gate, Slot, StepAside
 from streams.engine.partition import Claim
 from streams.engine.ports import Time
@@ -27,9 +28,13 @@ from streams.rules.decide import (
     Turned,
     decide,
 )
-from streams.rules.pacing import is_there
+from streams.rules.pacing import PARK_MS, Aside, counted_from, is_there
 
 log = structlog.get_logger(__name__)
+
+
+PARKED: Final = "target_disabled"
+"""Why a delivery of a disabled target stays away."""
 
 
 class Caller(Protocol):
@@ -42,8 +47,8 @@ class Caller(Protocol):
 class Targets(Protocol):
     """Knows the targets."""
 
-    async def find(self, tenant: str, recipient: Recipient) -> Target | Turned:
-        """The target, or why there is none to call."""
+    async def find(self, tenant: str, recipient: Recipient) -> Target | Turned | Aside:
+        """The target, or why there is none to call, or why it cannot be called now."""
 
     def policy_of(self, tenant: str, recipient: Recipient) -> Policy:
         """The bounds of deliveries to it, known or not."""
@@ -57,6 +62,9 @@ class Outputs(Protocol):
 
     async def put_aside(self, trigger: Trigger, row: Row, wait_ms: int) -> None:
         """Write a retry record that changes nothing but the time (C-08); done when durable."""
+
+    async def park(self, trigger: Trigger, row: Row, wait_ms: int) -> None:
+        """As `put_aside`; the time from now on is no part of its age (C-17)."""
 
 
 class Telling(Protocol):
@@ -155,14 +163,18 @@ class Deliverer:
             return _Step.AGAIN
         if isinstance(target, Turned):
             return await self._turn_away(trigger, base, target)
-        if self.time.now_ms() > base.admitted_ms + target.policy.max_age_ms:
+        if trigger.parked_ms:
+            base = replace(base, admitted_ms=counted_from(base.admitted_ms, trigger.parked_ms))
+        policy = self._policy_for(trigger, target)
+        if self.time.now_ms() > base.admitted_ms + policy.max_age_ms:
             return await self._turn_away(trigger, base, Turned(FailurePhase.CLAIM, CODE_EXPIRED))
-        slot = await self.gate.enter(_door(target), target.policy.max_connections)
+        slot = await self._come_to(trigger, target, policy)
         if isinstance(slot, StepAside):
-            self.telling.put_aside(trigger, slot.reason, slot.wait_ms)
-            await self.outputs.put_aside(trigger, base, slot.wait_ms)
-            await partition.until_admitted(activity.key)
-            return _Step.ASIDE
+            return await self._stay_away(trigger, base, slot, policy)
+        assert isinstance(target, Target), "nothing else gives a slot"
+        if not self._still_stands(trigger, row):
+            slot.leave(answered=None)
+            return _Step.AGAIN
         claim, judgement = await self._claim_and_call(trigger, base, target, slot)
         if claim is None:
             return _Step.AGAIN
@@ -171,6 +183,49 @@ class Deliverer:
             return _Step.AGAIN
         self.telling.attempted(trigger, claim.row, judgement, settled)
         return _Step.SETTLED
+
+    async def _come_to(
+        self, trigger: Trigger, target: Target | Aside, policy: Policy
+    ) -> Slot | StepAside:
+        """A slot of the target, or how long to stay away from it, and why."""
+        if isinstance(target, Aside):
+            door = f"{trigger.carried.activity.tenant}\x00{trigger.recipient.key}"
+            return self.gate.keep_away(door, policy.max_connections, target.reason)
+        if not target.enabled:
+            return StepAside(PARK_MS, PARKED)
+        door = f"{target.tenant}\x00{target.key}"
+        return await self.gate.enter(door, policy.max_connections, target.rate_per_s)
+
+    async def _stay_away(
+        self, trigger: Trigger, base: Row, away: StepAside, policy: Policy
+    ) -> _Step:
+        """Carry the delivery on in a retry record, without a claim and without spending an attempt."""
+        if away.reason == PARKED:
+            self.telling.put_aside(trigger, away.reason, away.wait_ms)
+            await self.outputs.park(trigger, base, away.wait_ms)
+        else:
+            # No longer than it may be unsettled: staying away must not put its end off (C-17).
+            left_ms = base.admitted_ms + policy.max_age_ms + 1 - self.time.now_ms()
+            wait_ms = max(0, min(away.wait_ms, left_ms))
+            self.telling.put_aside(trigger, away.reason, wait_ms)
+            await self.outputs.put_aside(trigger, base, wait_ms)
+        await trigger.partition.until_admitted(trigger.carried.activity.key)
+        return _Step.ASIDE
+
+    def _policy_for(self, trigger: Trigger, target: Target | Aside) -> Policy:
+        if isinstance(target, Target):
+            return target.policy
+        return self.targets.policy_of(trigger.carried.activity.tenant, trigger.recipient)
+
+    @staticmethod
+    def _still_stands(trigger: Trigger, row: Row | None) -> bool:
+        """Whether what was decided on still is so, after a wait.
+
+        A stray OWNER may have led meanwhile, and its claims and reports are in the rows by now: a claim
+        made on the old row would be valid, and a second call of what was already sent (rule 3).
+        """
+        partition = trigger.partition
+        return partition.holds(trigger.assignment) and partition.row(trigger.key) == row
 
     async def _claim_and_call(
         self, trigger: Trigger, base: Row, target: Target, slot: Slot
@@ -186,7 +241,7 @@ class Deliverer:
                 policy=target.policy,
                 idempotent=target.idempotent,
             )
-            if asked is None or not trigger.partition.holds(trigger.assignment):
+            if asked is None:
                 return None, NOT_CALLED
             if asked.phase is Phase.DEAD:
                 await trigger.partition.write(Kind.REPORT, trigger.key, asked)
@@ -195,7 +250,9 @@ class Deliverer:
             if claim is None or self._is_too_late(claim, target.policy):
                 return claim, NOT_CALLED
             slot.call_starts()
+            failpoint("before_call")
             judgement = await self.caller.call(target, trigger.carried.activity, claim.row)
+            failpoint("called")
             answered = is_there(judgement)
             return claim, judgement
         finally:
@@ -242,7 +299,3 @@ class Deliverer:
         )
         assert settled is not None, "a claimed delivery can always be judged"
         return settled
-
-
-def _door(target: Target) -> str:
-    return f"{target.tenant}\x00{target.key}"

@@ -7,7 +7,19 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from streams.engine.ports import Time
-from streams.rules.pacing import Aside, Go, Pace, Wait, aside, enter, saw
+from streams.rules.pacing import (
+    FIRST_LOOK_MS,
+    KEY_LOOK_MS,
+    LOOKS_PER_S,
+    Aside,
+    Go,
+    Pace,
+    Wait,
+    aside,
+    enter,
+    reserve,
+    saw,
+)
 
 
 @dataclass(slots=True)
@@ -18,6 +30,7 @@ class _Door:
     calling: dict[int, float] = field(default_factory=dict)
     waiting: deque[asyncio.Future[Slot | None]] = field(default_factory=deque)
     last_used: float = 0.0
+    rate_free_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +71,19 @@ class Gate:
         self._doors: dict[str, _Door] = {}
         self._numbers = 0
 
-    async def enter(self, target: str, cap: int) -> Slot | StepAside:
+    async def enter(self, target: str, cap: int, rate_per_s: float = 0.0) -> Slot | StepAside:
         """Come to a target's door.
+
+        Args:
+            cap: Calls that it may have under way.
+            rate_per_s: Calls per second that it takes; 0 is no limit.
 
         Returns:
             A slot, at once or after a wait while the target keeps its pace; or how long to stay away.
         """
-        door = self._doors.get(target)
-        if door is None:
-            self._forget_idle()
-            door = self._doors[target] = _Door()
-        door.cap = cap
-        door.last_used = self._time.monotonic()
+        door = self._door(target, cap)
+        if rate_per_s and (away := await self._keep_rate(door, rate_per_s)) is not None:
+            return away
         step = self._judge(door, ahead=len(door.waiting))
         while isinstance(step, Wait):
             slot = await self._wait(door, step.at_most_ms)
@@ -78,6 +92,32 @@ class Gate:
             # Our own slowness is no reason to step aside; the target's is.
             step = self._judge(door, ahead=len(door.waiting))
         return self._take(door) if isinstance(step, Go) else self._aside(door, step.reason)
+
+    def keep_away(self, target: str, cap: int, reason: str) -> StepAside:
+        """Say how long to stay away from a target that cannot be called for a reason of ours."""
+        door = self._door(target, cap)
+        return self._aside(door, reason, first_ms=KEY_LOOK_MS, apart_ms=1_000 / LOOKS_PER_S)
+
+    def _door(self, target: str, cap: int) -> _Door:
+        door = self._doors.get(target)
+        if door is None:
+            self._forget_idle()
+            door = self._doors[target] = _Door()
+        door.cap = cap
+        door.last_used = self._time.monotonic()
+        return door
+
+    async def _keep_rate(self, door: _Door, rate_per_s: float) -> StepAside | None:
+        """Wait for a place within the target's rate, or step aside; a place not used is let pass."""
+        now_ms = self._time.monotonic() * 1_000
+        place = reserve(door.rate_free_ms, rate_per_s=rate_per_s, now_ms=now_ms)
+        if place is None:
+            first_ms = int(door.rate_free_ms - now_ms)
+            return self._aside(door, "rate_limited", first_ms=first_ms, apart_ms=1_000 / rate_per_s)
+        door.rate_free_ms, wait_ms = place
+        if wait_ms > 0:
+            await asyncio.sleep(wait_ms / 1_000)
+        return None
 
     def _judge(self, door: _Door, *, ahead: int) -> Go | Wait | Aside:
         now = self._time.monotonic()
@@ -111,9 +151,22 @@ class Gate:
         door.taken += 1
         return Slot(self, door, self._numbers)
 
-    def _aside(self, door: _Door, reason: str) -> StepAside:
+    def _aside(
+        self,
+        door: _Door,
+        reason: str,
+        *,
+        first_ms: int = FIRST_LOOK_MS,
+        apart_ms: float | None = None,
+    ) -> StepAside:
         now_ms = int(self._time.monotonic() * 1000)
-        door.pace, wait_ms = aside(door.pace, cap=door.cap, now_ms=now_ms)
+        door.pace, wait_ms = aside(
+            door.pace,
+            cap=door.cap,
+            now_ms=now_ms,
+            first_ms=max(first_ms, FIRST_LOOK_MS),
+            apart_ms=apart_ms,
+        )
         return StepAside(wait_ms, reason)
 
     def started(self, door: _Door, number: int) -> None:

@@ -81,17 +81,29 @@ class Lane:
                 self._settled.clear()
                 await self._settled.wait()
             record = self._records.popleft()
-            self._bytes -= size_of(record)
-            half = len(self._records) < LANE_RECORDS // 2 and self._bytes < LANE_BYTES // 2
-            if not self._has_room and half:
-                self._has_room = True
-                self._on_room(True)
+            self._let_go([record])
             await self._work(self, record)
+
+    def take_out(self, is_wanted: Callable[[Record], bool]) -> list[Record]:
+        """Take records that wait here out of their turn; they are settled like any other."""
+        taken = [record for record in self._records if is_wanted(record)]
+        if taken:
+            offsets = {record.offset for record in taken}
+            self._records = deque(r for r in self._records if r.offset not in offsets)
+            self._let_go(taken)
+        return taken
+
+    def _let_go(self, records: Sequence[Record]) -> None:
+        self._bytes -= sum(map(size_of, records))
+        half = len(self._records) < LANE_RECORDS // 2 and self._bytes < LANE_BYTES // 2
+        if not self._has_room and half:
+            self._has_room = True
+            self._on_room(True)
 
 
 def size_of(record: Record) -> int:
     """Bytes that a record holds in memory, its headers included."""
     size = len(record.value or b"") + len(record.key or b"")
     for name, value in record.headers:
-        size += len(name) + len(value)
+        size += len(name) + len(value or b"")  # a header may have no value
     return size

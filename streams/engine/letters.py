@@ -48,10 +48,11 @@ class _Writing:
     """One activity's dead letter as this worker writes it."""
 
     partition: Partition
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    waiting: list[asyncio.Future[bool]] = field(default_factory=list)
     scheduled: bool = False
     last_at: float = 0.0
     last_value: bytes | None = None
+    last_epoch: int = -1
     in_flight: int = 0
     told: bool = False
     first_dead_at: float = 0.0
@@ -69,10 +70,17 @@ class Letters:
         self._writing: dict[bytes, _Writing] = {}
 
     async def write(self, partition: Partition, activity_key: bytes) -> None:
-        """Write the activity's dead letter as its rows now say; done when durable."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._schedule(partition, activity_key).waiting.append(done)
-        await done
+        """Write the activity's dead letter as its rows now say; done when durable.
+
+        Waits while a stray OWNER is overruled: what is acknowledged without its dead letter has none.
+        Where the assignment is over it is done as well; the next owner derives the letter anew.
+        """
+        assignment = partition.assignment
+        while assignment and await partition.until_led(assignment):
+            done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._schedule(partition, activity_key).waiting.append(done)
+            if await done:
+                return
 
     def _schedule(self, partition: Partition, key: bytes) -> _Writing:
         writing = self._writing.get(key)
@@ -90,13 +98,14 @@ class Letters:
         partition = writing.partition
         activity = partition.activity(key)
         if not partition.leads or activity is None:
-            # The next owner derives it anew; whoever waits here has lost its assignment.
-            _release(waiting)
+            # A command may name an activity that nobody knows: nothing is owed for it.
+            _release(waiting, written=partition.leads)
             return
         rows = partition.deliveries(key)
         letter = letters_of(activity, rows)
         value = None if letter is None else encode_dead_letter(letter)
         writing.last_at, writing.last_value = self._time.monotonic(), value
+        writing.last_epoch = partition.store.epoch
         writing.in_flight += 1
         written = self._log.append_letter(partition.index, key, value, partition.store.next)
         written.add_done_callback(lambda done: self._written(done, writing, waiting))
@@ -107,16 +116,16 @@ class Letters:
 
     @staticmethod
     def _written(
-        done: asyncio.Future[int], writing: _Writing, waiting: list[asyncio.Future[None]]
+        done: asyncio.Future[int], writing: _Writing, waiting: list[asyncio.Future[bool]]
     ) -> None:
         writing.in_flight -= 1
         error = None if done.cancelled() else done.exception()
+        if error is None:
+            _release(waiting, written=True)
+            return
         for future in waiting:
             if not future.done():
-                if error is not None:
-                    future.set_exception(error)
-                else:
-                    future.set_result(None)
+                future.set_exception(error)
 
     def _tell(
         self,
@@ -163,7 +172,7 @@ class Letters:
             writing = self._writing.get(key)
             if writing is not None and (writing.scheduled or writing.in_flight):
                 continue  # what we write next lands after this one
-            if writing is not None and writing.last_value == value:
+            if writing is not None and _is_last(writing, value):
                 continue
             activity = partition.activity(key)
             if activity is None:
@@ -176,7 +185,12 @@ class Letters:
                 self._schedule(partition, key)
 
 
-def _release(waiting: list[asyncio.Future[None]]) -> None:
+def _is_last(writing: _Writing, value: bytes | None) -> bool:
+    """Whether it is what we wrote last, and nobody led since: then the rows say so still."""
+    return writing.last_epoch == writing.partition.store.epoch and writing.last_value == value
+
+
+def _release(waiting: list[asyncio.Future[bool]], *, written: bool) -> None:
     for future in waiting:
         if not future.done():
-            future.set_result(None)
+            future.set_result(written)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+from streams.edge.failpoint import failpoint
 from streams.edge.log import Appender
 from streams.engine.letters import Letters
 from streams.engine.partition import Partition
@@ -17,6 +19,10 @@ from streams.model.receipt import DeadLetter, Letter, Outcome, Receipt
 from streams.rules.triggers import receipt_of
 from streams.wire.codec import encode_dead_letter, encode_receipt
 from streams.wire.records import RetryItem, ledger_offset_header
+
+PART_BYTES: Final = 1024 * 1024
+"""A quarantined value goes on in a further record from here: one that was compressed on its way in can
+be larger than any topic takes, and must stop no partition (C-14)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,14 +135,24 @@ class FollowUps:
         if receipt is not None:
             appended = self._kafka.append_receipt(trigger.partition.index, activity.key, receipt)
             if row.phase is Phase.DEAD:
+                failpoint("letter_unwritten")
                 await self._letters.write(trigger.partition, activity.key)
             await asyncio.shield(appended)
         elif row.phase is Phase.WAITING:
+            failpoint("retry_unwritten")
             await self._retries.write(trigger, _item(trigger, row), row.due_ms)
+            failpoint("retry_written")
 
     async def put_aside(self, trigger: Trigger, row: Row, wait_ms: int) -> None:
         """See `delivery.Outputs`."""
-        await self._retries.write(trigger, _item(trigger, row), self._time.now_ms() + wait_ms)
+        item = replace(_item(trigger, row), parked_ms=trigger.parked_ms)
+        await self._retries.write(trigger, item, self._time.now_ms() + wait_ms)
+
+    async def park(self, trigger: Trigger, row: Row, wait_ms: int) -> None:
+        """See `delivery.Outputs`."""
+        now_ms = self._time.now_ms()
+        item = replace(_item(trigger, row), parked_ms=trigger.parked_ms, parked_since_ms=now_ms)
+        await self._retries.write(trigger, item, now_ms + wait_ms)
 
     async def tell_unadmitted(
         self, partition: Partition, trigger_key: bytes, receipt: Receipt
@@ -148,13 +164,29 @@ class FollowUps:
         """Dead-letter a record that cannot be read, its bytes to quarantine (C-14); done when durable."""
         key = record.position.encode()
         appender, topics = self._kafka.appender, self._kafka.topics
-        kept = appender.append(
-            topics.quarantine, record.partition, key=key, value=record.value or b""
-        )
+        kept = [
+            asyncio.shield(
+                appender.append(
+                    topics.quarantine, record.partition, key=key, value=part, headers=headers
+                )
+            )
+            for part, headers in _in_parts(record.value or b"")
+        ]
         letter = encode_dead_letter(record.letter(self._time.now_ms()))
         # No `ledger-offset` header: no row stands behind it, so reading it back changes nothing.
         told = appender.append(topics.dead_letters, record.partition, key=key, value=letter)
-        await asyncio.gather(asyncio.shield(kept), asyncio.shield(told))
+        await asyncio.gather(*kept, asyncio.shield(told))
+
+
+def _in_parts(value: bytes) -> list[tuple[bytes, list[tuple[str, bytes]]]]:
+    """A value as records that a topic takes, each saying which part it is; most are one record."""
+    parts = [value[at : at + PART_BYTES] for at in range(0, len(value), PART_BYTES)] or [b""]
+    if len(parts) == 1:
+        return [(value, [])]
+    return [
+        (part, [("part", b"%d/%d" % (number, len(parts)))])
+        for number, part in enumerate(parts, start=1)
+    ]
 
 
 def not_taken(

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import structlog
 
+from streams.edge.failpoint import failpoint
 from streams.edge.store import PartitionStore, StoredRow
 from streams.engine.locks import KeyedLocks
 from streams.engine.ports import LedgerLog, Time
@@ -171,6 +172,8 @@ class Partition:
         touched: list[bytes] = []
         led = self.leads
         for record in records:
+            if record.kind is Kind.REPORT:
+                failpoint("report_unfolded")
             valid = fold(self.store, record)
             if record.kind is Kind.OWNER:
                 self._on_owner(record)
@@ -181,6 +184,7 @@ class Partition:
                 done.append((waited[0], valid))
             if valid:
                 self._remember(record, waited[1] if waited else None)
+        failpoint("store_behind")
         self.store.commit()
         if self.leads and not led:
             self._admit_again()
@@ -338,6 +342,7 @@ class Partition:
         if not self.leads or self.closing:
             return None
         started, epoch = self._time.monotonic(), self._epoch
+        failpoint("before_claim")
         if not await self.append(Kind.CLAIM, key, row, epoch=epoch, token=row.token):
             return None
         folded = self.row(key)
@@ -429,8 +434,13 @@ class Partition:
             async with self.locks.hold(key):
                 if not self.leads or key not in self.store.owed:
                     return
+                if key in self._admitting:
+                    # An activity's row is appended without the lock: that append pays the debt, and a
+                    # repair that lands behind it would erase it (rule 6).
+                    return
                 stored = self.store.get(key)
                 value = None if stored is None else _as_value(key, stored)
+                failpoint("repair_unwritten")
                 await self._await_fold(
                     Kind.REPAIR, key, value, epoch=self._epoch, token=self._time.token()
                 )

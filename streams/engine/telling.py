@@ -11,6 +11,7 @@ from streams.engine.trigger import Trigger
 from streams.model.ledger import Row
 from streams.model.receipt import DeadLetter, Outcome
 from streams.model.verdict import Judgement, Verdict
+from streams.rules.retry_after import is_malformed
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +57,7 @@ class Teller:
             code=judgement.code,
             phase=settled.phase.value,
             due_ms=settled.due_ms,
+            hint_malformed=is_malformed(judgement.retry_after),  # A04, A09
         )
 
     def put_aside(self, trigger: Trigger, reason: str, wait_ms: int) -> None:

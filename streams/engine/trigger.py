@@ -41,6 +41,7 @@ class Trigger:
         attempts: Claims so far that the retry carries.
         admitted_ms: When its activity was first seen.
         turned: Why it must not be called at all, known before it is looked at.
+        parked_ms: How long it was parked since its row was last written; no part of its age (C-17).
     """
 
     partition: Partition
@@ -53,6 +54,7 @@ class Trigger:
     attempts: int = 0
     admitted_ms: int = 0
     turned: Turned | None = None
+    parked_ms: int = 0
 
     def wants(self, row: Row | None) -> bool:
         """Whether it may claim, given the folded row."""

@@ -177,7 +177,7 @@ class Worker:
         """Restore in bulk, then seek, then resume, then own: in that order."""
         for index in indices:
             self._ensure(index)
-        await self._restore(indices)
+        await self._restore(indices, assignment)
         if self.assignment != assignment:
             return
         self._committed_at_start = await self._flow.seek_to_committed()
@@ -213,9 +213,9 @@ class Worker:
     def _fold(self, partition: Partition, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
         partition.fold(ledger_records(records))
 
-    async def _restore(self, indices: list[int]) -> None:
-        """Fold what the log has and the store has not."""
-        await self._drop_foreign(indices)
+    async def _restore(self, indices: list[int], assignment: int) -> None:
+        """Fold what the log has and the store has not, while the assignment stands."""
+        await self._drop_foreign(indices, assignment)
         said = self._time.monotonic()
 
         async def progress(seen: int, total: int) -> None:
@@ -225,11 +225,15 @@ class Worker:
                 log.info("ledger.restoring", records=seen, of=total)
 
         def sink(index: int, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
+            if self.assignment != assignment:
+                return  # the next assignment reads for itself: two readers would turn rows back
             self._fold(self.partitions[index], records)
             self._metrics.restored.inc(len(records))
 
         starts = {index: self.partitions[index].store.next for index in indices}
         ends = await read_all(self._options, self._topics.ledger, starts, sink, progress)
+        if self.assignment != assignment:
+            return
         for index, end in ends.items():
             # Compaction may have taken the last records: there is nothing to fold, and it was read.
             store = self.partitions[index].store
@@ -238,9 +242,11 @@ class Worker:
                 store.commit()
         log.info("ledger.restored", partitions=len(indices))
 
-    async def _drop_foreign(self, indices: list[int]) -> None:
+    async def _drop_foreign(self, indices: list[int], assignment: int) -> None:
         """A store that is ahead of the log was folded from another log: fold anew."""
         ends = await self._tail.end_offsets(self._topics.ledger, indices)
+        if self.assignment != assignment:
+            return
         for index in indices:
             store = self.partitions[index].store
             if store.next > ends[index]:
@@ -300,7 +306,8 @@ class Worker:
         if expected is not None and records[0].offset > expected and self._is_new_gap(tp, expected):
             # Control records and compaction leave gaps for good; a hand-over that lost records does
             # not: the second read finds them (upstream #596).
-            log.warning("partition.gap", topic=tp.topic, partition=tp.partition, at=expected)
+            at, to = expected, records[0].offset
+            log.warning("partition.gap", topic=tp.topic, partition=tp.partition, at=at, to=to)
             await self._flow.seek(tp, expected)
             return
         lane.put(records)

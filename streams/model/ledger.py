@@ -87,6 +87,8 @@ class Row:
         provider_message_id: See `Observation`.
         idempotent: Whether the target was idempotent when the claim was made: the rule for a lost claim.
         lease_ms: How long the claim stands, fixed when it was made.
+        effect_unknown: An attempt of this generation may have taken effect unseen; what later attempts
+            saw does not unsay it (field case B04).
     """
 
     phase: Phase
@@ -110,6 +112,7 @@ class Row:
     provider_message_id: str | None = None
     idempotent: bool = False
     lease_ms: int = 0
+    effect_unknown: bool = False
 
     @property
     def letter_id(self) -> str:

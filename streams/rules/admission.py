@@ -15,8 +15,7 @@ class Admitted(StrEnum):
     """What one source record turns out to be."""
 
     NEW = "new"
-    """It brings recipients that the activity did not have, or that were redriven and wait for it: its
-    row is to be written."""
+    """It brings recipients that the activity did not have: its row is to be written."""
     REDELIVERED = "redelivered"
     """The very record that brought its recipients, again: its deliveries go on where they stand."""
     DUPLICATE = "duplicate"
@@ -54,7 +53,6 @@ def admit(
     record_ms: int,
     now_ms: int,
     dedupe_window_ms: int,
-    reopened: frozenset[int] = frozenset(),
 ) -> AdmissionDecision:
     """Say what a source record is.
 
@@ -66,9 +64,6 @@ def admit(
         record_ms: The record's timestamp.
         now_ms: Wall clock.
         dedupe_window_ms: How long a settled activity is remembered.
-        reopened: Positions, among the recipients, of deliveries that were redriven and wait for their
-            trigger to come again (D-066). This record is it: from here on it answers for them, or a
-            redelivery after a crash would take it for a duplicate and drop it.
     """
     everyone = tuple(range(len(recipients)))
     if known is None:
@@ -79,14 +74,13 @@ def admit(
     if known.canonical_hash != seen.canonical_hash:
         return AdmissionDecision(kind=Admitted.CONFLICT, row=known)
     brought_by = _brought_by(known)
-    owned = tuple(
-        i for i in everyone if i in reopened or brought_by.get(recipients[i], offset) == offset
-    )
+    owned = tuple(i for i in everyone if brought_by.get(recipients[i], offset) == offset)
     mine = frozenset(owned)
     repeated = tuple(i for i in everyone if i not in mine)
-    taken = [recipients[i] for i in owned if brought_by.get(recipients[i]) != offset]
-    if taken:
-        row = replace(known, admissions=_handed_over(known, taken, offset))
+    added = [recipients[i] for i in owned if recipients[i] not in brought_by]
+    if added:
+        more = Admission(offset=offset, targets=b"".join(added))
+        row = replace(known, admissions=(*known.admissions, more))
         return AdmissionDecision(kind=Admitted.NEW, row=row, owned=owned, repeated=repeated)
     kind = Admitted.REDELIVERED if owned else Admitted.DUPLICATE
     if owned and _was_too_old(known, offset, record_ms, dedupe_window_ms):
@@ -100,24 +94,9 @@ def _was_too_old(known: ActivityRow, offset: int, record_ms: int, dedupe_window_
     return is_first and record_ms < known.first_seen_ms - dedupe_window_ms
 
 
-def _handed_over(known: ActivityRow, taken: list[bytes], offset: int) -> tuple[Admission, ...]:
-    """The activity's admissions after the record at `offset` took these recipients: each has one."""
-    gone = frozenset(taken)
-    kept = []
-    for entry in known.admissions:
-        left = b"".join(target for target in _targets_of(entry) if target not in gone)
-        if left:
-            kept.append(replace(entry, targets=left))
-    return (*kept, Admission(offset=offset, targets=b"".join(taken)))
-
-
-def _targets_of(entry: Admission) -> list[bytes]:
-    return [
-        entry.targets[i : i + HASH_BYTES] for i in range(0, len(entry.targets), HASH_BYTES)
-    ]
-
-
 def _brought_by(known: ActivityRow) -> dict[bytes, int]:
     return {
-        target: entry.offset for entry in known.admissions for target in _targets_of(entry)
+        entry.targets[i : i + HASH_BYTES]: entry.offset
+        for entry in known.admissions
+        for i in range(0, len(entry.targets), HASH_BYTES)
     }

@@ -145,6 +145,8 @@ def _claim(row: Row, token: bytes, now_ms: int, policy: Policy, idempotent: bool
 def _settle(
     row: Row, seen: Judgement, *, now_ms: int, jitter: float, policy: Policy, idempotent: bool
 ) -> Row:
+    if seen.verdict is Verdict.AMBIGUOUS:
+        row = replace(row, effect_unknown=True)
     match seen.verdict:
         case Verdict.SENT:
             return replace(
@@ -155,6 +157,7 @@ def _settle(
                 code=seen.code,
                 failure_phase=None,
                 provider_message_id=seen.provider_message_id,
+                effect_unknown=False,
             )
         case Verdict.SKIPPED:
             return replace(row, phase=Phase.SKIPPED, settled_ms=now_ms, code=seen.code)
@@ -215,4 +218,5 @@ def _requeue(row: Row, mode: EffectMode, now_ms: int) -> Row:
         failure_phase=None,
         reconciliation_required=False,
         provider_message_id=None,
+        effect_unknown=row.effect_unknown and generation == row.generation,
     )

@@ -29,6 +29,15 @@ UNKNOWN_MS: Final = 10.0
 STUCK_MS: Final = 1_000
 """From this age on a call under way says more of its target than the mean of those that came back."""
 
+KEY_LOOK_MS: Final = 5_000
+"""A delivery whose target's secret is not to be had is looked at again no earlier than this."""
+
+PARK_MS: Final = 600_000
+"""How long a parked delivery stays away, unless its target is enabled before."""
+
+PARKED_MAX_MS: Final = 7 * 24 * 3_600_000
+"""Parked time that does not count as age, at most (C-17)."""
+
 FAULTS_TO_OPEN: Final = 10
 """Faults in a row (`is_there` says no) after which a target is left alone for a while."""
 
@@ -100,17 +109,58 @@ def enter(
     return Wait(PATIENCE_MS)
 
 
-def aside(pace: Pace, *, cap: int, now_ms: int) -> tuple[Pace, int]:
+def aside(
+    pace: Pace,
+    *,
+    cap: int,
+    now_ms: int,
+    first_ms: int = FIRST_LOOK_MS,
+    apart_ms: float | None = None,
+) -> tuple[Pace, int]:
     """Give a delivery that steps aside its turn: the pace after it, and how long it is to stay away.
 
     Turns are spaced by what the target has proved to take, so that it neither idles nor is asked for in
     vain: one with 20,000 deliveries waiting that is down is asked for `LOOKS_PER_S` times a second.
+
+    Args:
+        first_ms: The shortest time to stay away.
+        apart_ms: Between two turns, in place of what the target has proved.
     """
     is_open = now_ms < pace.open_until_ms
     slowest = 1_000 / LOOKS_PER_S
-    apart_ms = slowest if is_open else min(pace.call_ms / cap, slowest)
-    earliest = max(float(now_ms + FIRST_LOOK_MS), float(pace.open_until_ms), pace.next_look_ms)
+    if apart_ms is None:
+        apart_ms = slowest if is_open else min(pace.call_ms / cap, slowest)
+    earliest = max(float(now_ms + first_ms), float(pace.open_until_ms), pace.next_look_ms)
     return replace(pace, next_look_ms=earliest + apart_ms), int(earliest) - now_ms
+
+
+def reserve(free_ms: float, *, rate_per_s: float, now_ms: float) -> tuple[float, float] | None:
+    """Take the next place in a stream of at most `rate_per_s` calls: a token bucket of one token.
+
+    Calls are never closer than the rate says, so no window of a second holds more than it: a bucket of
+    more tokens would let a burst through, and a target that counts would answer 429.
+
+    Args:
+        free_ms: When the next place is free, monotonic; 0 before the first.
+
+    Returns:
+        When the place after this one is free, and how long to wait for this one; None when that is over
+        `PATIENCE_MS`: then step aside, with nothing taken.
+    """
+    start_ms = max(free_ms, now_ms)
+    if start_ms - now_ms > PATIENCE_MS:
+        return None
+    return start_ms + 1_000 / rate_per_s, start_ms - now_ms
+
+
+def parked_ms(so_far_ms: int, since_ms: int, now_ms: int) -> int:
+    """How long a delivery was parked by now: earlier times, and the present one (0 for none)."""
+    return so_far_ms + (max(0, now_ms - since_ms) if since_ms else 0)
+
+
+def counted_from(admitted_ms: int, parked_for_ms: int) -> int:
+    """What a delivery's age counts from: its admission, parked time of at most 7 days taken off (C-17)."""
+    return admitted_ms + min(parked_for_ms, PARKED_MAX_MS)
 
 
 def is_there(seen: Judgement) -> bool:

@@ -104,5 +104,9 @@ def _summary(row: Row) -> str:
     """One line for a person, made of codes and numbers only, so that there is nothing to redact."""
     seen = f"HTTP {row.status}" if row.status else (row.cause or row.code)
     count = f"{row.attempts} attempt{'' if row.attempts == 1 else 's'}"
-    doubt = "; the effect is unknown" if row.reconciliation_required else ""
+    doubt = ""
+    if row.reconciliation_required:
+        doubt = "; the effect is unknown"
+    elif row.effect_unknown:
+        doubt = "; an earlier attempt may have taken effect"
     return f"{seen} after {count}: {row.code}{doubt}"

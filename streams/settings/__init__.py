@@ -17,6 +17,7 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
+from streams.edge.failpoint import VARIABLE as FAILPOINT  # for tests: no setting, and no typo
 from streams.errors import SettingsError
 from streams.model.policy import ACTIVITY, NOTIFICATION, Policy
 from streams.settings.variables import (
@@ -116,7 +117,7 @@ def _unknown(names: set[str]) -> list[str]:
     """Say of each name that is no setting which one it may have meant."""
     known = _known()
     lines = []
-    for name in sorted(names.difference(known)):
+    for name in sorted(names.difference(known, {FAILPOINT})):
         near = get_close_matches(name, known, n=1)
         lines.append(f"{name}: no such setting" + (f"; did you mean {near[0]}?" if near else ""))
     return lines
@@ -156,6 +157,14 @@ def _rules_across(s: Settings) -> list[str]:
         (
             s.tls_cert_file or not s.tls_key_file,
             "TLS_CERT_FILE: must be set with OUTBOX_TLS_KEY_FILE",
+        ),
+        (
+            s.activitypub_key or not s.activitypub_key_id,
+            "ACTIVITYPUB_KEY: must be set with OUTBOX_ACTIVITYPUB_KEY_ID",
+        ),
+        (
+            s.activitypub_key_id or not s.activitypub_key,
+            "ACTIVITYPUB_KEY_ID: must be set with OUTBOX_ACTIVITYPUB_KEY",
         ),
         (
             not s.api_jwks_url or s.api_jwks_issuer,

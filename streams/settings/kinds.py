@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, SecretStr, TypeAdapter, ValidationError
 from pydantic_settings import NoDecode
 
+from streams.rules.targets import KEY_ID, SECRET_REFERENCE
+
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})")
 _LEGAL: Final = re.compile(r"[A-Za-z0-9._-]*")
 
@@ -68,6 +70,18 @@ def _file(path: Path) -> Path:
     return path
 
 
+def _reference(text: str) -> str:
+    if text and not SECRET_REFERENCE.fullmatch(text):
+        raise ValueError("must be env:NAME or file:/absolute/path, never the secret itself")
+    return text
+
+
+def _key_id(text: str) -> str:
+    if text and not KEY_ID.fullmatch(text):
+        raise ValueError("must be ASCII without spaces, quotes and backslashes")
+    return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """Who may ask the API with one bearer token, for which tenants, in which scopes."""
@@ -103,5 +117,7 @@ Address = Annotated[str, AfterValidator(_address)]
 Brokers = Annotated[str, AfterValidator(_addresses)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 ExistingFile = Annotated[Path, AfterValidator(_file)]
+SecretReference = Annotated[str, AfterValidator(_reference)]
+KeyId = Annotated[str, AfterValidator(_key_id)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 Tokens = Annotated[SecretStr, AfterValidator(_tokens)]

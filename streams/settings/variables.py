@@ -19,8 +19,10 @@ from streams.settings.kinds import (
     Brokers,
     ExistingFile,
     HttpUrl,
+    KeyId,
     LegalName,
     Networks,
+    SecretReference,
     Token,
     Tokens,
     parse_tokens,
@@ -131,6 +133,16 @@ class Settings(BaseSettings):
     )
     allow_networks: Networks = Field(
         (), description="private networks that may be called, as CIDRs"
+    )
+
+    activitypub_key_id: KeyId = Field(
+        "", description="id of the key that requests to inbox URLs are signed with; empty: unsigned"
+    )
+    activitypub_key: SecretReference = Field(
+        "", description="where that private key (PEM) is found: env:NAME or file:/path"
+    )
+    activitypub_signing: Literal["rfc9421", "rfc9421-pss", "cavage"] = Field(
+        "rfc9421", description="how they are signed; cavage: for servers of today"
     )
 
     health_address: Address = Field(

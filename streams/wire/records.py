@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from streams.errors import RecordError
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Headers: TypeAlias = "Sequence[tuple[str, bytes]]"
+"""As aiokafka types them. It hands a header that another client wrote without a value out as None."""
 
 TOKEN_BYTES: Final = 16
 CARRIED_HEADERS: Final = 32
@@ -24,10 +25,11 @@ DELIVERY: Final = "delivery"
 TARGET: Final = "target"
 ATTEMPT: Final = "attempt"
 FENCE: Final = "fence"
+PARKED: Final = "parked"
 LEDGER_OFFSET: Final = "ledger-offset"
 
 _ITEM: Final = (DELIVERY, TARGET, ATTEMPT, FENCE)
-_OURS: Final = frozenset({DUE, DELIVERY, TARGET, ATTEMPT, FENCE, LEDGER_OFFSET})
+_OURS: Final = frozenset({DUE, DELIVERY, TARGET, ATTEMPT, FENCE, PARKED, LEDGER_OFFSET})
 _KINDS: Final = {kind.value.encode(): kind for kind in Kind}
 _KIND_HEADERS: Final = {kind: ("k", kind.value.encode()) for kind in Kind}
 _NUMBER_BYTES: Final = 19
@@ -58,12 +60,16 @@ class RetryItem:
         target: Its target's key.
         attempt: Claims so far.
         fence: Of its row when the retry was written; -1 before the first claim (rule 8).
+        parked_ms: How long it was parked before, since its row was last written (C-17).
+        parked_since_ms: Since when it is parked, epoch milliseconds; 0 where it is not.
     """
 
     delivery_id: str
     target: str
     attempt: int
     fence: int
+    parked_ms: int = 0
+    parked_since_ms: int = 0
 
 
 def ledger_headers(kind: Kind, epoch: int | None, token: bytes) -> list[tuple[str, bytes]]:
@@ -84,7 +90,7 @@ def read_ledger_headers(headers: Headers) -> LedgerHeaders:
     found = dict(headers)
     kind = _KINDS.get(found.get("k", b""))
     epoch = _number(found["e"]) if "e" in found else None
-    token = found.get("t", b"")
+    token = found.get("t") or b""
     if kind is None or len(token) != TOKEN_BYTES or (epoch is None) != (kind is Kind.OWNER):
         raise RecordError(
             "ledger_headers_invalid",
@@ -99,6 +105,8 @@ def retry_headers(
 ) -> list[tuple[str, bytes]]:
     """The headers of a waiting retry: `due`, and for each delivery four, in this order.
 
+    A delivery that is or was parked has a fifth, `parked`: how long before, a comma, since when.
+
     Args:
         due_ms: When it may start, epoch milliseconds.
         items: The deliveries that it carries.
@@ -112,6 +120,8 @@ def retry_headers(
             (ATTEMPT, b"%d" % item.attempt),
             (FENCE, b"%d" % item.fence),
         )
+        if item.parked_ms or item.parked_since_ms:
+            headers.append((PARKED, b"%d,%d" % (item.parked_ms, item.parked_since_ms)))
     headers += extra
     return headers
 
@@ -124,20 +134,26 @@ def read_retry_headers(headers: Headers) -> tuple[int, tuple[RetryItem, ...]]:
     """
     due_ms: int | None = None
     mine: list[tuple[str, bytes]] = []
+    parked: dict[int, bytes] = {}
     for name, value in headers:
         if name == DUE:
             if due_ms is not None:
                 raise _invalid("must have one due")
             due_ms = _number(value)
         elif name in _ITEM:
-            mine.append((name, value))
+            mine.append((name, value or b""))
+        elif name == PARKED and mine:
+            parked[len(mine) // len(_ITEM) - 1] = value or b""
     if due_ms is None or due_ms < 0:
         raise _invalid("must have a due in epoch milliseconds")
     if not mine or [name for name, _ in mine] != [*_ITEM] * (len(mine) // len(_ITEM)):
         raise _invalid("must have delivery, target, attempt and fence, in this order, for each")
     values = [value for _, value in mine]
     columns = (values[at :: len(_ITEM)] for at in range(len(_ITEM)))
-    return due_ms, tuple(map(_item, *columns))
+    items = list(map(_item, *columns))
+    for at, times in parked.items():
+        items[at] = _parked(items[at], times)
+    return due_ms, tuple(items)
 
 
 def _item(delivery: bytes, target: bytes, attempt: bytes, fence: bytes) -> RetryItem:
@@ -150,6 +166,14 @@ def _item(delivery: bytes, target: bytes, attempt: bytes, fence: bytes) -> Retry
         )
     except UnicodeDecodeError:
         raise _invalid("must name delivery and target in UTF-8") from None
+
+
+def _parked(item: RetryItem, times: bytes) -> RetryItem:
+    before, _, since = times.partition(b",")
+    before_ms, since_ms = _number(before), _number(since)
+    if before_ms is None or before_ms < 0 or since_ms is None or since_ms < 0:
+        raise _invalid("must say in parked how long, and since when, in milliseconds")
+    return replace(item, parked_ms=before_ms, parked_since_ms=since_ms)
 
 
 def carried_headers(
@@ -187,8 +211,10 @@ def position_of(topic: str, partition: int, offset: int) -> str:
     return f"{topic}/{partition}/{offset}"
 
 
-def _number(text: bytes) -> int | None:
+def _number(text: bytes | None) -> int | None:
     """A decimal in ASCII, as we write it; None for the rest (`int` takes spaces, `_` and `+`)."""
+    if text is None:  # a header may have no value
+        return None
     digits = text.removeprefix(b"-")
     return int(text) if digits.isdigit() and len(digits) <= _NUMBER_BYTES else None
 

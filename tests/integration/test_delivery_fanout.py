@@ -155,8 +155,10 @@ async def test_further_recipients_of_the_same_activity_are_told_and_nobody_else(
 
     await world.produce(more)
     await world.until(
-        lambda: {world.url("/ok/more"), world.url("/ok/further")}
-        <= {r.target for r in world.receipts[FANOUT_ID] if r.verdict is Outcome.SENT},
+        lambda: (
+            {world.url("/ok/more"), world.url("/ok/further")}
+            <= {r.target for r in world.receipts[FANOUT_ID] if r.verdict is Outcome.SENT}
+        ),
         "receipts of the new recipients",
         about=lambda: [FANOUT_ID],
     )

@@ -50,7 +50,7 @@ class Mix:
         if n % 9 == 0:
             body = bytes(range(256)) * (n % 5) + b"%d\r\n" % n
             return self.world.raw_body(activity_id, f"{kind}/{n}", body, 'text/x; q="ü"'[:6])
-        text = "grüße, 世界 \\ \" \u2028" * (n % 7)
+        text = 'grüße, 世界 \\ " \u2028' * (n % 7)
         return self.world.activity(activity_id, f"{kind}/{n}", note=text, big=10**20 + n)
 
     @property

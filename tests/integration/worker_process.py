@@ -25,6 +25,8 @@ class WorkerProcess:
     environment: dict[str, str]
     log: Path
     process: subprocess.Popen[bytes] = field(init=False)
+    may_end: bool = False
+    """Whether somebody asked it to, or expects it to."""
 
     def __post_init__(self) -> None:
         with self.log.open("ab") as out:
@@ -41,17 +43,25 @@ class WorkerProcess:
         """Whether the process is gone."""
         return self.process.poll() is not None
 
+    @property
+    def died(self) -> bool:
+        """Whether it ended by itself."""
+        return self.has_ended and not self.may_end
+
     def kill(self) -> None:
         """kill -9, by pid."""
+        self.may_end = True
         self.process.kill()
         self.process.wait()
 
     def terminate(self) -> None:
         """Ask it to stop."""
+        self.may_end = True
         self.process.send_signal(signal.SIGTERM)
 
     async def ended(self, within_s: float = ENDS_WITHIN_S) -> int:
         """Wait for its end; give its exit code."""
+        self.may_end = True
         try:
             return await asyncio.to_thread(self.process.wait, within_s)
         except subprocess.TimeoutExpired:
@@ -112,10 +122,5 @@ class WorkerProcess:
         return float(found[0])
 
     async def is_ready(self) -> bool:
-        """Whether it leads all that it was assigned.
-
-        Raises:
-            AssertionError: it has ended instead.
-        """
-        assert not self.has_ended, f"{self.name} ended with {self.process.returncode}:\n{self.tail()}"
+        """Whether it leads all that it was assigned."""
         return (await self.page("/readyz"))[0] == 200

@@ -21,6 +21,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from streams.edge.receiver import Call, Receiver
+from streams.errors import RecordError
 from streams.model.receipt import DeadLetter, Letter, Receipt
 from streams.rules.identity import partition_of
 from streams.topics import names
@@ -157,7 +158,7 @@ class World:
         Its data directory is the same each time the name is used.
         """
         worker = self.launch(name, **overrides)
-        await self.until(lambda: worker.has_ended or worker.port is not None, "the worker's port")
+        await self.until(lambda: worker.port is not None, "the worker's port")
         await self.until_true(worker.is_ready, f"{name} to be ready")
         return worker
 
@@ -193,9 +194,7 @@ class World:
             },
             body,
         )
-        return Produced(
-            activity_id=activity_id, value=value, body=body, paths=paths, tenant=tenant
-        )
+        return Produced(activity_id=activity_id, value=value, body=body, paths=paths, tenant=tenant)
 
     def to_target(self, activity_id: str, *targets: str, tenant: str = "default") -> Produced:
         """An activity for registered targets."""
@@ -314,6 +313,10 @@ class World:
         while not await holds():
             if self._reading.done():
                 self._reading.result()
+            dead = [worker for worker in self.workers if worker.died]
+            assert not dead, (
+                f"{dead[0].name} died while {what} was waited for\n{self.told(about())}"
+            )
             if loop.time() > ends:
                 raise AssertionError(f"waited {within_s:.0f} s for {what}\n{self.told(about())}")
             await asyncio.sleep(0.03)
@@ -327,7 +330,9 @@ class World:
 
     def _history(self, activity_id: str) -> str:
         needle = json.dumps(activity_id)[1:-1].encode()
-        calls = [c for c in self.receiver.calls if needle in c.body or activity_id.encode() in c.body]
+        calls = [
+            c for c in self.receiver.calls if needle in c.body or activity_id.encode() in c.body
+        ]
         retries = [r for r in self.retries if r.key.endswith(activity_id.encode())]
         return "\n".join(
             [
@@ -371,17 +376,23 @@ class World:
             self.letter_records.append(record)
         elif record.topic == self.topics.quarantine:
             self.quarantined[(record.key or b"").decode()].append(record)
-        else:
-            due_ms, items = read_retry_headers(record.headers)
-            self.retries.append(
-                Retry(
-                    bucket=self._buckets[record.topic],
-                    key=record.key or b"",
-                    due_ms=due_ms,
-                    items=items,
-                    value=record.value or b"",
-                )
-            )
+        elif (retry := _retry(record, self._buckets[record.topic])) is not None:
+            self.retries.append(retry)
+
+
+def _retry(record: ConsumerRecord[bytes, bytes], bucket: str) -> Retry | None:
+    """What a delay topic holds; None for what a test put there to be refused."""
+    try:
+        due_ms, items = read_retry_headers(record.headers)
+    except RecordError:
+        return None
+    return Retry(
+        bucket=bucket,
+        key=record.key or b"",
+        due_ms=due_ms,
+        items=items,
+        value=record.value or b"",
+    )
 
 
 def _record(head: dict[str, Any], body: bytes) -> bytes:

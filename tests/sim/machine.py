@@ -186,7 +186,8 @@ class Machine:
             offsets, generation = self.worker.committable(), self.generation
             if offsets and self.flow.active:
                 await asyncio.sleep(self.latency())
-                self._commit(generation, offsets)
+                if self.flow.active:  # one commit at a time: the last one overtakes none
+                    self._commit(generation, offsets)
 
     def _commit(self, generation: int, offsets: dict[TP, int]) -> None:
         plain = {tp.topic: offset for tp, offset in offsets.items()}
@@ -200,6 +201,7 @@ class Machine:
         broker, time = self.broker, self.time
         appender = self.appender = SimAppender(broker, self.life, self.latency)
         self.tail = SimTail(broker, self.life, self.context, self.latency)
+        self.letters_tail = SimTail(broker, self.life, self.context, self.latency)
         self.tasks = Tasks(self._fatal)
         worker = self.worker = Worker(
             topics=WorkerTopics(
@@ -212,6 +214,7 @@ class Machine:
             store=cast("Any", Stores(self.store)),
             appender=cast("Any", appender),
             tail=cast("Any", self.tail),
+            letters_tail=cast("Any", self.letters_tail),
             time=time,
             tasks=self.tasks,
             metrics=any_,

@@ -178,6 +178,8 @@ class Oracle:
     def is_carried(self, owed: Owed) -> bool:
         """Whether a record that will make it move is not acknowledged."""
         committed = self.broker.committed
+        if self._unreplayed(owed):
+            return True  # its caller knows that it was redriven, and has yet to replay it (D-075)
         if self._sources[owed.activity.key] >= committed.get("outbox", 0):
             return True
         carried = self._carried.get(owed.delivery_id, {})
@@ -189,8 +191,7 @@ class Oracle:
         if row is None:
             return "it has no row"
         if row.phase is Phase.QUEUED:
-            is_replayed = (owed.key, row.budget) in self.replayed
-            return "it was replayed after its redrive" if is_replayed else ""
+            return "it was redriven and waits for its replay"
         if not row.phase.is_settled:
             return f"it is {row.phase}"
         if not self._has_receipt(owed, row):
@@ -198,6 +199,11 @@ class Oracle:
         if row.phase is Phase.DEAD and row.letter_id not in self._told:
             return "it is dead and has no dead letter"
         return ""
+
+    def _unreplayed(self, owed: Owed) -> str:
+        row = self.row(owed.key)
+        waits = row is not None and row.budget > 1 and (owed.key, row.budget) not in self.replayed
+        return "its caller has not replayed it yet" if waits else ""
 
     def _has_receipt(self, owed: Owed, row: Row) -> bool:
         receipt = receipt_of(row, owed.activity.activity_id, owed.activity.tenant)
@@ -212,7 +218,7 @@ class Oracle:
         left = [
             f"{name(owed.key)}: {why}"
             for owed in self.owed.values()
-            if (why := self._unfinished(owed))
+            if (why := self._unfinished(owed) or self._unreplayed(owed))
         ]
         left += [f"{name(key)}: owes a repair" for key in self.reader.owed]
         for topic, held in self.broker.topics.items():

@@ -153,13 +153,11 @@ def _redrive(world: World, how: float) -> None:
     def replay(left: int) -> None:
         now = world.oracle.row(key)
         if now is not None and now.budget > budget:
-            if now.budget == budget + 1 and now.phase is Phase.QUEUED:
-                world.replay(key)
+            world.replay(key)
         elif left:
             world.broker.soon(0.3, replay, left - 1)
 
-    if how < 0.9:
-        world.broker.soon(0.3, replay, 200)
+    world.broker.soon(0.3 if how < 0.9 else 10.0, replay, 200)
 
 
 def run(seed: int, plan: Sequence[Happening]) -> World:

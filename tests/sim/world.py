@@ -13,7 +13,7 @@ from typing import cast
 import structlog
 
 from streams.engine import worker as worker_module
-from streams.model.ledger import OWNER_KEY, Phase, Row
+from streams.model.ledger import OWNER_KEY, Row
 from streams.rules.decide import EffectMode
 from streams.wire.commands import Redrive, encode_command
 from streams.wire.records import read_ledger_headers, read_retry_headers
@@ -100,7 +100,7 @@ class World:
     def replay(self, key: bytes) -> None:
         """Produce a redriven delivery's activity again, as its caller does (D-066)."""
         owed, row = self.oracle.owed[key], self.oracle.row(key)
-        if row is not None and row.phase is Phase.QUEUED:
+        if row is not None:
             self.oracle.replayed.add((key, row.budget))
         body = json.loads(owed.activity.body)
         target = key.decode().split("\x00")[1]
@@ -150,6 +150,12 @@ class World:
         """Compact the ledger, up to a share of what the lag permits."""
         taken = self.broker.topics["ledger"].compact(int(share * self.oracle.boundary()))
         self.say("broker", f"compaction takes {taken} ledger records")
+
+    def leads(self, who: str) -> bool:
+        """Whether a machine believes to lead the partition."""
+        machine = self.machines[who]
+        partition = machine.worker.partitions.get(0)
+        return not machine.life.dead and partition is not None and partition.leads
 
     async def until(self, what: Callable[[], object], limit_s: float = 60.0) -> None:
         """Let the world go on until something is so."""

@@ -16,10 +16,10 @@ from streams.cli.demo.play import Play, read_everything
 from streams.cli.demo.screen import Screen
 from streams.cli.demo.stage import Stage, interruptible, undisturbed
 from streams.cli.demo.sums import add_up
-from streams.cli.target_fields import admitted
 from streams.cli.targets import write_registry
 from streams.errors import StreamsError
 from streams.model.activity import Recipient
+from streams.rules.targets import registered_target
 from streams.settings import Settings
 from streams.wire.targets import TargetRecord, encode_target
 
@@ -58,16 +58,18 @@ def demo(
     screen = Screen(plain=plain)
     with interruptible():
         stage = Stage(keeps=keep, tell=screen.tell)
-        is_right, left = False, ["the demo did not end"]
+        is_right, shows_logs, left = False, True, ["the demo did not end"]
         try:
             is_right = _perform(stage, screen, file)
+            shows_logs = not is_right
         except StreamsError as error:
             complain(str(error))
         except KeyboardInterrupt:
+            shows_logs = False
             complain("interrupted")
         finally:
             with undisturbed():
-                left = _end(stage, screen, keep=keep, shows_logs=not is_right)
+                left = _end(stage, screen, keep=keep, shows_logs=shows_logs)
     if not is_right or left:
         raise typer.Exit(Exit.FAILED)
 
@@ -166,5 +168,5 @@ def _prepare(settings: Settings, receiver_url: str, file: Path | None) -> Plan:
 
 
 def _encoded(record: TargetRecord, settings: Settings) -> bytes:
-    admitted(record, settings.policies, settings.allow_networks)
+    registered_target(record, settings.policies, settings.allow_networks)
     return encode_target(record)

@@ -22,11 +22,15 @@ Records: TypeAlias = Sequence[ConsumerRecord[bytes, bytes]]
 NO_CALL_KNOWN: Final = frozenset({"lease_lost", "not_called"})
 """Ends of a claim of which nobody saw a call: its worker died, or it came too late to be called."""
 
+FRESH_S: Final = 1.5
+"""A call that hangs is sure to be under way until then; the demo's calls end after 3 s."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One line of the receiver's log."""
+    """One line of the receiver's log; `at_s` is epoch seconds."""
 
+    at_s: float
     attempt: int
     sha256: str
     path: str
@@ -101,8 +105,20 @@ class Evidence:
         for line in lines:
             told = json.loads(line)
             name = str(told["id"]).rpartition("-")[0]
-            call = Call(attempt=told["attempt"], sha256=told["sha256"], path=told["path"])
+            call = Call(
+                at_s=told["t"],
+                attempt=told["attempt"],
+                sha256=told["sha256"],
+                path=told["path"],
+            )
             self.calls.setdefault(name, []).append(call)
+
+    def is_hanging(self, now_s: float) -> bool:
+        """Whether a call has just come that gets no answer: its claim stands for a while."""
+        return any(
+            calls[-1].path.startswith("/hang") and now_s - calls[-1].at_s < FRESH_S
+            for calls in self.calls.values()
+        )
 
     def dead(self) -> dict[str, tuple[DeadLetter, Letter]]:
         """Every delivery given up, by its id; of unreadable records, by an id of their own."""

@@ -28,7 +28,9 @@ PRODUCING_S: Final = 6.0
 """How long the lines are spread over: at full speed there would be nothing to watch."""
 
 KILL_AT: Final = 0.4
-"""Share of the deliveries that are settled when the worker is killed."""
+KILL_BY: Final = 0.8
+"""Shares of the deliveries that are settled when the worker is killed: in a call that hangs, from
+the first on; from the second on in any case."""
 
 DOWN_S: Final = 1.0
 """How long it stays dead."""
@@ -135,7 +137,8 @@ class Play:
         settled, owed = len(self._seen.receipts), len(self._plan.owed)
         if not self._killed_at:
             worker.check()
-            if settled >= KILL_AT * owed:
+            is_good = settled >= KILL_AT * owed and self._seen.is_hanging(time.time())
+            if is_good or settled >= KILL_BY * owed:
                 pid = worker.pid
                 worker.kill()
                 self._killed_at = now

@@ -54,7 +54,7 @@ class Screen:
     """Shows how far the demo is, and what happens to it."""
 
     def __init__(self, *, plain: bool) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(highlight=False, emoji=False, soft_wrap=True)
         self._is_plain = plain or not self._console.is_terminal
         self._started = time.monotonic()
         self._said = 0.0

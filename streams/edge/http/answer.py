@@ -19,6 +19,9 @@ BODY_BYTES_MAX: Final = 65_536
 INTERIM_MAX: Final = 16
 """Interim (1xx) answers skipped before the final one."""
 
+MISDIRECTED: Final = 421
+"""RFC 9110 §15.5.20: this connection does not lead to who can answer; the next call takes another."""
+
 NOTHING_WANTED: Final = Wanted()
 
 _PROTOCOL: Final = b"HTTP/1."  # llhttp also takes HTTP/0.9, HTTP/2.0, RTSP and ICE
@@ -156,7 +159,7 @@ class Answer:
         """Settle the answer, or forget an interim one."""
         if self.has_head:
             self.is_settled = True
-            self.is_clean = self._parser.should_keep_alive()
+            self.is_clean = self._parser.should_keep_alive() and self._status != MISDIRECTED
             return
         self._retry_after.clear()
         self._message_id = None

@@ -12,6 +12,7 @@ import select
 import ssl
 from typing import TYPE_CHECKING, Final, cast
 
+from streams.edge.failpoint import failpoint
 from streams.edge.http.answer import Answer
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is None or self._timer.when() > deadline:
             self._start_timer()
         transport.write(request)
+        failpoint("in_call")
         return waiter
 
     def observe(self, *, duration_ms: int) -> Observation:

@@ -1,0 +1,159 @@
+"""What a run plays on: a Kafka of its own, topics for each world, and workers on them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from streams import topics
+from streams.edge.localkafka import LocalKafka
+from streams.settings import Settings, load
+from tests.bench.children import Worker, clean_environment
+from tests.bench.preload import PARTITIONS, Record, append
+
+BASE: Final[dict[str, object]] = {
+    "partitions": PARTITIONS,
+    "replication": 1,
+    "allow_networks": "127.0.0.0/8",
+    "log_format": "json",
+    "health_address": "127.0.0.1:0",
+}
+"""What every worker here is set to; all that is not named is the product's default."""
+
+
+def in_flight(count: int) -> dict[str, object]:
+    """So many deliveries at once, to one target: connections are kept, as a bare loop keeps them."""
+    return {
+        "max_in_flight": count,
+        "policy_activity_max_connections": count,
+        "policy_activity_max_idle": count,
+    }
+
+
+class World:
+    """One outbox: topics under a prefix of their own, and the workers on them."""
+
+    def __init__(self, stage: Stage, prefix: str, settings: dict[str, object]) -> None:
+        self.stage = stage
+        self.topics = topics.names(prefix)
+        self.folder = stage.folder / prefix.rstrip(".")
+        self.folder.mkdir()
+        self._given = {**BASE, "brokers": stage.brokers, "prefix": prefix, **settings}
+        self._workers: list[Worker] = []
+
+    @property
+    def settings(self) -> Settings:
+        """The product's settings, as its workers read them."""
+        with patch.dict(os.environ, clean_environment(**self._given), clear=True):
+            return load()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How a Kafka client reaches the broker."""
+        return self.stage.options
+
+    async def preload(self, topic: str, records: Iterable[Record]) -> float:
+        """Write records; give the CPU seconds that it took here."""
+        return await append(self.options, topic, records)
+
+    def start(self, name: str = "w1", *, folder: str | None = None, **settings: object) -> Worker:
+        """Start a worker.
+
+        Args:
+            name: Its worker id.
+            folder: Its data directory's name; the same one twice keeps what was folded.
+        """
+        number = len(self._workers)
+        given = {
+            **self._given,
+            "worker_id": name,
+            "data_dir": self.folder / (folder or f"{name}-{number}"),
+            **settings,
+        }
+        worker = Worker(name, clean_environment(**given), self.folder / f"{name}-{number}.log")
+        self._workers.append(worker)
+        return worker
+
+    async def stop(self) -> None:
+        """End every worker of this world."""
+        await asyncio.gather(*(worker.end() for worker in self._workers))
+
+    def kill(self) -> None:
+        """End every worker of this world at once."""
+        for worker in self._workers:
+            worker.kill()
+
+    async def create(self) -> None:
+        """Make the topics."""
+        await topics.apply(self.settings)
+
+    async def drop(self) -> None:
+        """Delete the topics and the files: the next world must not share its disk with this one."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        admin = AIOKafkaAdminClient(**self.options)
+        await admin.start()
+        try:
+            names = [topic.name for topic in topics.wanted(self.topics.prefix)]
+            await admin.delete_topics(names, timeout_ms=30_000)
+        finally:
+            await admin.close()
+
+
+class Stage:
+    """A folder and a broker for a whole suite; use `stage()`."""
+
+    def __init__(self, folder: Path, kafka: LocalKafka, brokers: str) -> None:
+        self.folder = folder
+        self.brokers = brokers
+        self._kafka = kafka
+        self._numbers = itertools.count(1)
+
+    @property
+    def broker_pids(self) -> list[int]:
+        """The broker's process, as a list."""
+        return list(self._kafka.node_pids().values())
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How a Kafka client reaches the broker."""
+        return {"bootstrap_servers": self.brokers}
+
+    def new_folder(self, name: str) -> Path:
+        """A name for a folder that is not there yet."""
+        return self.folder / f"{name}-{next(self._numbers)}"
+
+    @asynccontextmanager
+    async def world(self, **settings: object) -> AsyncIterator[World]:
+        """Topics of their own; at the end its workers are stopped and all is deleted."""
+        world = World(self, f"b{next(self._numbers)}.", settings)
+        try:
+            await world.create()
+            yield world
+            await world.stop()
+        finally:
+            world.kill()
+            await world.drop()
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    """Start a broker in a temporary folder; end it and remove the folder, whatever happens."""
+    folder = Path(tempfile.mkdtemp(prefix="outbox-bench-"))
+    kafka = LocalKafka(folder / "kafka", say=lambda line: print(line, file=sys.stderr))
+    try:
+        brokers = await asyncio.to_thread(kafka.up)
+        yield Stage(folder, kafka, brokers)
+    finally:
+        kafka.down(wait_s=10.0)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,36 @@
+"""`outbox worker` as the chaos rounds start it: the product, in two respects set otherwise.
+
+- Its wall clock is wrong by CHAOS_SKEW_MS.
+- It starts although the ledger's compaction lag was made short for the round (CHAOS_COMPACTS).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from streams import app
+from streams.__main__ import main
+from streams.edge.clock import Clock
+from streams.settings import Settings
+from streams.topics import Problem, check
+
+
+async def _check_all_but_the_lag(settings: Settings) -> list[Problem]:
+    lag = ("min.compaction.lag.ms=", "delete.retention.ms=")
+    return [p for p in await check(settings) if not any(name in p.what for name in lag)]
+
+
+def _run() -> None:
+    skew_ms = int(os.environ.get("CHAOS_SKEW_MS", "0"))
+    if skew_ms:
+        right = Clock.now_ms
+        Clock.now_ms = lambda clock: right(clock) + skew_ms  # type: ignore[method-assign]
+    if os.environ.get("CHAOS_COMPACTS"):
+        app.check = _check_all_but_the_lag
+    sys.argv[1:] = ["worker"]
+    main()
+
+
+if __name__ == "__main__":
+    _run()

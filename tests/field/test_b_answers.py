@@ -1,0 +1,393 @@
+"""What an answer means, end to end: raw sockets, our transport, the engine, the ledger's row.
+
+A target that is not idempotent shows what is taken for proved: what did not happen is tried again, what
+may have happened is given up in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+import trustme
+
+from streams.model.ledger import FailurePhase, Phase, Row
+from streams.model.target import Target
+from streams.wire.codec import encode_dead_letter
+from tests.field.desk import OverSockets, activity_for, desk_of, target_of
+from tests.unit.edge.http_peer import (
+    OK,
+    Link,
+    Peer,
+    Script,
+    answering,
+    ending,
+    serving,
+    silent,
+    transport_of,
+)
+
+IMPATIENT = replace(target_of().policy, timeout_ms=150)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a delivery came to."""
+
+    row: Row
+    requests: list[bytes]
+    connections: int
+    waits_ms: list[int]
+    letter: bytes
+    summary: str
+    shown: str
+
+
+def status(number: int, head: bytes = b"", body: bytes = b"") -> bytes:
+    return b"HTTP/1.1 %d X\r\n%sContent-Length: %d\r\n\r\n%s" % (number, head, len(body), body)
+
+
+async def tell(monkeypatch, *scripts: Script, url: str = "", **changes) -> Told:
+    """Deliver to a peer that follows the scripts, until nothing is open."""
+    transport = transport_of()
+    async with Peer(*scripts) as peer:
+        target: Target = target_of(url or peer.url, **changes)
+        async with desk_of(monkeypatch, OverSockets(transport), crm=target) as desk:
+            activity = activity_for()
+            [row] = await desk.deliver(activity)
+            letter = desk.letter(activity)
+            await transport.close()
+            return Told(
+                row=row,
+                requests=peer.requests,
+                connections=peer.connections,
+                waits_ms=desk.paper.waits_ms,
+                letter=b"" if letter is None else encode_dead_letter(letter),
+                summary="" if letter is None else letter.deliveries[0].summary,
+                shown=desk.shown(),
+            )
+
+
+def is_refused(told: Told, code: str) -> bool:
+    row = told.row
+    return (row.phase, row.failure_phase, row.code, row.attempts, row.effect_unknown) == (
+        Phase.DEAD,
+        FailurePhase.REJECTED_PERMANENT,
+        code,
+        1,
+        False,
+    )
+
+
+def is_in_doubt(told: Told, code: str) -> bool:
+    row = told.row
+    return (row.phase, row.code, row.attempts, row.reconciliation_required) == (
+        Phase.DEAD,
+        code,
+        1,
+        True,
+    )
+
+
+def fields_of(request: bytes) -> dict[bytes, bytes]:
+    head = request.partition(b"\r\n\r\n")[0]
+    return dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+
+
+@pytest.mark.parametrize("number", [413])
+@pytest.mark.parametrize("head", [b"Retry-After: 3600\r\n", b""])
+async def test_a13_a_413_is_final_with_and_without_a_hint(monkeypatch, number, head):
+    """
+    A13 against spec §3 ("other 4xx: refused at once"): one call, and nothing happened.
+    """
+    told = await tell(monkeypatch, serving(status(number, head)))
+
+    assert is_refused(told, "http_413")
+    assert 1 == len(told.requests)
+
+
+async def unread_408(link: Link) -> None:
+    await asyncio.get_running_loop().sock_recv(link.sock, 20)
+    await link.send(status(408, b"Connection: close\r\n"))
+    await link.ended()
+
+
+@pytest.mark.parametrize(
+    "first", [unread_408, ending(status(408, b"Connection: close\r\n"))], ids=["unread", "read"]
+)
+async def test_b01_a_408_is_tried_again_on_a_new_connection(monkeypatch, first):
+    """
+    B01. Spec §3 takes a 408 for "did not happen", read or not: our request leaves in one piece, so our
+    own writing could not tell the two apart.
+    """
+    told = await tell(monkeypatch, first, serving())
+
+    assert (Phase.SENT, 2, 2) == (told.row.phase, told.row.attempts, told.connections)
+
+
+async def test_b02_a_421_is_refused(monkeypatch):
+    """
+    B02 against spec §3 ("other 4xx: refused at once").
+    """
+    assert is_refused(await tell(monkeypatch, serving(status(421))), "http_421")
+
+
+async def test_b02_where_a_target_allows_it_the_next_call_takes_another_connection(monkeypatch):
+    """
+    B02, RFC 9110 §15.5.20: the connection that does not lead there is not used again.
+    """
+    told = await tell(
+        monkeypatch, ending(status(421)), serving(status(202)), verdicts={421: "retry"}
+    )
+
+    assert (Phase.SENT, 2, 2) == (told.row.phase, told.row.attempts, told.connections)
+
+
+async def test_b02_a_421_from_every_connection_ends(monkeypatch):
+    """
+    B02: as often as there are attempts, and after a wait each time.
+    """
+    told = await tell(
+        monkeypatch,
+        serving(status(421)),
+        verdicts={421: "retry"},
+        policy=replace(target_of().policy, max_attempts=3),
+    )
+
+    assert (Phase.DEAD, "attempts_exhausted", "http_421") == (
+        told.row.phase,
+        told.row.code,
+        told.row.cause,
+    )
+    assert (3, 3) == (len(told.requests), told.connections)
+    assert min(told.waits_ms) >= 1_000
+
+
+async def test_b03_a_425_did_not_happen_and_is_tried_again(monkeypatch):
+    """
+    B03: even where the target recognises no repeated id. Python's TLS sends no early data.
+    """
+    told = await tell(monkeypatch, answering(status(425), OK))
+
+    assert (Phase.SENT, 2, False) == (told.row.phase, told.row.attempts, told.row.effect_unknown)
+
+
+@pytest.mark.parametrize(
+    ("rule", "phase", "attempts"),
+    [({}, Phase.DEAD, 2), ({409: "sent"}, Phase.SENT, 2), ({409: "retry"}, Phase.SENT, 3)],
+    ids=["none", "duplicate", "in progress"],
+)
+async def test_b04_a_409_after_an_unknown_attempt_keeps_the_doubt(
+    monkeypatch, rule, phase, attempts
+):
+    """
+    B04: what 409 means is the target's to declare; that the attempt before it may have taken effect is
+    never unsaid. The id stays the same throughout.
+    """
+    told = await tell(
+        monkeypatch,
+        silent,
+        answering(status(409), OK),
+        idempotent=True,
+        verdicts=rule,
+        policy=IMPATIENT,
+    )
+
+    assert (phase, attempts) == (told.row.phase, told.row.attempts)
+    assert (phase is Phase.DEAD) == told.row.effect_unknown
+    assert (phase is Phase.DEAD) == ("an earlier attempt may have taken effect" in told.summary)
+    assert 1 == len({fields_of(request)[b"webhook-id"] for request in told.requests})
+
+
+@pytest.mark.parametrize(("number", "profile"), [(401, {}), (403, {}), (403, {401: "retry"})])
+async def test_b06_a_401_or_403_is_final(monkeypatch, number, profile):
+    """
+    B06: one call; 403 also where 401 is tried again.
+    """
+    told = await tell(monkeypatch, serving(status(number)), verdicts=profile)
+
+    assert is_refused(told, f"http_{number}")
+
+
+async def test_b06_a_401_is_tried_again_within_bounds_where_the_target_says_so(monkeypatch):
+    """
+    B06: for servers that could not fetch our key just then; never for ever.
+    """
+    told = await tell(monkeypatch, serving(status(401)), verdicts={401: "retry"})
+
+    assert ("attempts_exhausted", 12) == (told.row.code, len(told.requests))
+
+
+@pytest.mark.parametrize("number", [301, 302, 303, 307, 308])
+async def test_b07_a_redirect_is_neither_followed_nor_a_success(monkeypatch, number):
+    """
+    B07, C06: one POST on the wire, and the place that it leads to is not shown.
+    """
+    async with Peer(serving()) as elsewhere:
+        place = b"Location: %s/FAKE\r\n" % elsewhere.url.encode()
+        told = await tell(monkeypatch, serving(status(number, place)))
+
+    assert is_refused(told, f"http_{number}")
+    assert (1, 0) == (len(told.requests), elsewhere.connections)
+    assert told.requests[0].startswith(b"POST ")
+    assert b"FAKE" not in told.letter
+    assert "FAKE" not in told.shown
+
+
+@pytest.mark.parametrize("number", [500, 502, 503, 504])
+async def test_b11_a_5xx_proves_nothing(monkeypatch, number):
+    """
+    B11: one call to a target that recognises no repeated id, and it ends in doubt.
+    """
+    assert is_in_doubt(await tell(monkeypatch, serving(status(number))), f"http_{number}")
+
+
+@pytest.mark.parametrize("number", [500, 502, 503, 504])
+async def test_b11_each_further_attempt_has_the_same_id_and_the_same_body(monkeypatch, number):
+    """
+    B11, G09: so that a target which does recognise ids can drop the copy.
+    """
+    told = await tell(
+        monkeypatch, answering(status(number), status(number), OK), idempotent=True
+    )
+
+    assert (Phase.SENT, 3) == (told.row.phase, len(told.requests))
+    same = {re.sub(rb"outbox-attempt: \d|webhook-timestamp: \d+", b"", r) for r in told.requests}
+    assert 1 == len(same)
+
+
+async def test_b13_a_429_without_a_hint_waits_its_own_delay(monkeypatch):
+    """
+    B13: it did not happen, so any target is tried again, and not at once.
+    """
+    told = await tell(monkeypatch, answering(status(429), status(429), OK))
+
+    assert (Phase.SENT, 3, [1_000, 2_000]) == (told.row.phase, told.row.attempts, told.waits_ms)
+
+
+async def test_b18_no_answer_in_time_is_in_doubt(monkeypatch):
+    """
+    B18: a receiver that is slow finishes after our time-out; only it knows.
+    """
+    told = await tell(monkeypatch, silent, policy=IMPATIENT)
+
+    assert is_in_doubt(told, "read_timeout")
+    assert "the effect is unknown" in told.summary
+
+
+async def test_b18_a_retry_after_no_answer_has_the_same_id_and_the_same_body(monkeypatch):
+    """
+    B18: never a fresh delivery for what may have been done.
+    """
+    told = await tell(monkeypatch, silent, serving(), idempotent=True, policy=IMPATIENT)
+
+    first, second = (fields_of(request) for request in told.requests)
+    assert (Phase.SENT, 2) == (told.row.phase, told.row.attempts)
+    assert first[b"webhook-id"] == second[b"webhook-id"] == first[b"idempotency-key"]
+    assert told.requests[0].partition(b"\r\n\r\n")[2] == told.requests[1].partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("number", "head", "body"),
+    [(400, b"Content-Type: application/json\r\n", b'{"error":"FAKEBAD"}'), (422, b"", b"")],
+)
+async def test_b26_a_400_or_422_is_final_and_its_answer_is_not_kept(
+    monkeypatch, number, head, body
+):
+    """
+    B26, C-11, D-043: one call; of the answer nothing but the status is stored or shown.
+    """
+    told = await tell(monkeypatch, serving(status(number, head, body)))
+
+    assert is_refused(told, f"http_{number}")
+    assert b"FAKEBAD" not in told.letter
+    assert "FAKEBAD" not in told.shown + repr(told.row)
+
+
+@pytest.mark.parametrize("value", ["0.493", "Sun, 06 Nov 1994 08:49:37 EST", "10, 600"])
+async def test_a04_an_attempts_line_says_that_its_hint_was_malformed(monkeypatch, value):
+    """
+    A04, A09: so that an operator can tell our rounding or guess-free waiting from what was asked.
+    """
+    hint = b"Retry-After: %s\r\n" % value.encode()
+    told = await tell(monkeypatch, answering(status(429, hint), OK))
+
+    assert "'hint_malformed': True" in told.shown
+
+
+async def test_d09_five_attempts_are_five_requests(monkeypatch):
+    """
+    D09, O-001: one layer owns retries; neither pool nor transport repeats anything.
+    """
+    told = await tell(
+        monkeypatch,
+        serving(status(503, b"Retry-After: 1\r\n")),
+        policy=replace(target_of().policy, max_attempts=5),
+    )
+
+    assert ("attempts_exhausted", 5, 5) == (told.row.code, told.row.attempts, len(told.requests))
+    assert [b"%d" % n for n in range(1, 6)] == [
+        fields_of(request)[b"outbox-attempt"] for request in told.requests
+    ]
+
+
+FAKE = "api_key=FAKEEX0001"
+
+
+@asynccontextmanager
+async def untrusted() -> AsyncIterator[str]:
+    """A TLS server whose certificate nobody signed that we trust; its URL."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
+    yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/h"
+    server.close()
+
+
+@asynccontextmanager
+async def gone() -> AsyncIterator[str]:
+    """A port at which nobody listens any more."""
+    async with Peer(serving()) as peer:
+        url = peer.url
+    yield url
+
+
+@asynccontextmanager
+async def closing() -> AsyncIterator[str]:
+    """A peer that closes before a reply."""
+    async with Peer(answering(b"")) as peer:
+        yield peer.url
+
+
+@asynccontextmanager
+async def refusing() -> AsyncIterator[str]:
+    """A peer that answers 401."""
+    async with Peer(serving(status(401))) as peer:
+        yield peer.url
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [
+        (closing, "read_closed"),
+        (gone, "connect_refused"),
+        (untrusted, "tls_certificate_invalid"),
+        (refusing, "http_401"),
+    ],
+)
+async def test_f08_no_failure_repeats_the_url(monkeypatch, place, code):
+    """
+    F08, D-043: neither row nor dead letter, log line or metric knows more than the code.
+    """
+    async with place() as url:
+        once = replace(target_of().policy, max_attempts=1)
+        told = await tell(monkeypatch, serving(), url=f"{url}?{FAKE}", policy=once)
+
+    assert code == told.row.cause
+    assert "FAKEEX0001" not in told.shown + repr(told.row) + told.summary
+    assert b"FAKEEX0001" not in told.letter

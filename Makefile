@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 ROUNDS ?= 20
+SCALE ?= 1
+ONLY ?=
 ARGS ?=
 
 # The one tool that is not in the lock file, because it reads the lock file.
@@ -25,7 +27,7 @@ export UV_PROJECT_ENVIRONMENT := .venv
 .PHONY: help setup format lint test demo chaos bench image chart clean
 
 help: ## Say what each target does.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' "$(HERE)Makefile"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' "$(HERE)Makefile"
 
 setup: $(STAMP) ## Make .venv with the outbox command and all that the tests need; quick when nothing changed.
 
@@ -49,8 +51,15 @@ demo: setup ## Deliver examples/activities.jsonl from Kafka over HTTP, live; kil
 chaos: setup ## Run the long crash suite, ROUNDS=20 rounds.
 	@$(IN) ROUNDS=$(ROUNDS) .venv/bin/pytest tests/chaos --timeout=0 -s $(ARGS)
 
-bench: setup ## Run the benchmarks; each ratio is a line name=value at the end.
-	@$(IN) .venv/bin/pytest tests/bench --timeout=0 -s $(ARGS)
+bench: setup ## Run the benchmark suite (ONLY=name, SCALE=0.1); each figure is a line name=value at the end.
+	@$(IN) .venv/bin/python -m tests.bench --scale $(SCALE) $(addprefix --only ,$(ONLY)) $(ARGS)
+
+.PHONY: bench-smoke bench-profile
+bench-smoke: setup ## See that every benchmark still runs, with next to no work; no number of it counts.
+	@$(IN) .venv/bin/python -m tests.bench --scale 0.02 $(addprefix --only ,$(ONLY)) $(ARGS)
+
+bench-profile: setup ## Record a flame graph of a busy worker, and the largest shares, into docs/bench.
+	@$(IN) .venv/bin/python -m tests.bench.flame $(ARGS)
 
 image: ## Build the container image outbox:local (needs Docker).
 	@$(IN) docker build --tag outbox:local .

@@ -36,32 +36,33 @@ def with_settings(record: TargetRecord, pairs: Sequence[str]) -> TargetRecord:
         name, equals, value = pair.partition("=")
         if not equals:
             raise TargetError(f"--set {name}: must be name=value")
-        record = _with(record, name.strip(), value.strip())
+        changes = _changes(record, name.strip(), value.strip())
+        record = replace(record, **changes)
     return record
 
 
-def _with(record: TargetRecord, name: str, value: str) -> TargetRecord:
+def _changes(record: TargetRecord, name: str, value: str) -> dict[str, Any]:
+    """The fields that one `--set` changes."""
     kind, dot, key = name.partition(".")
     if name in OVERRIDABLE:
         overrides = _changed(record.policy_overrides, name, value, lambda: _integer(name, value))
-        return replace(record, policy_overrides=overrides)
+        return {"policy_overrides": overrides}
     if dot and kind == "verdict":
-        verdicts = _changed(record.verdicts, _integer(name, key), value, lambda: value)
-        return replace(record, verdicts=verdicts)
+        status = _integer(name, key)
+        return {"verdicts": _changed(record.verdicts, status, value, lambda: value)}
     if dot and kind == "header":
-        headers = _changed(record.headers, key.lower(), value, lambda: value)
-        return replace(record, headers=headers)
+        return {"headers": _changed(record.headers, key.lower(), value, lambda: value)}
     if name in _TEXTS:
-        return replace(record, **{name: value})
+        return {name: value}
     if name in _FLAGS:
-        return replace(record, **{name: _boolean(name, value)})
+        return {name: _boolean(name, value)}
     match name:
         case "retryable":
-            return replace(record, retryable=_statuses(value))
+            return {name: _statuses(value)}
         case "rate_per_s":
-            return replace(record, rate_per_s=_rate(value))
+            return {name: _rate(value)}
         case "secret_refs":
-            return replace(record, secret_refs=tuple(filter(None, value.split(","))))
+            return {name: tuple(filter(None, value.split(",")))}
         case _:
             raise TargetError(
                 f"--set {name}: must be {', '.join(_NAMES)},"

@@ -23,9 +23,10 @@ def client_context(tls: Tls) -> ssl.SSLContext:
         field = "tls_cert_file, tls_key_file"
         if tls.cert_file:
             context.load_cert_chain(tls.cert_file, tls.key_file, password=_refuse)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        why = error.strerror if isinstance(error, OSError) and error.errno else "is no such PEM"
-        raise TargetError(f"{field}: {why}") from None
+    except (ssl.SSLError, ValueError):  # OpenSSL's own words may quote what it read
+        raise TargetError(f"{field}: hold no such PEM, or do not belong together") from None
+    except OSError as error:
+        raise TargetError(f"{field}: {error.strerror}") from None
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -7,6 +7,8 @@ handed over in the same assignment is settled.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 
 class Acks:
     """One topic partition in one assignment (ledger.md, rule 9).
@@ -22,7 +24,9 @@ class Acks:
         """The offset after the last record handed over; None before the first."""
         self.committed: int | None = None
         """What was last committed in this assignment."""
-        self._open: dict[int, None] = {}
+        # Not a dict: finding its first entry walks over all that were taken off its front, which stops
+        # the loop for 4 s when the oldest of 100,000 is settled last (measured; this: 40 ms).
+        self._open: OrderedDict[int, None] = OrderedDict()
         self._done: set[int] = set()
 
     def __len__(self) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import faust
+from aiokafka.errors import IllegalStateError
 from faust.app.base import BootStrategy
 from faust.channels import Channel
 from faust.types import TP
@@ -133,10 +135,15 @@ class App(faust.App):
     def _batch_consumer(self) -> BatchConsumer:
         return cast("BatchConsumer", self.consumer)
 
-    async def seek_to_committed(self) -> Mapping[TP, int | None]:
+    async def seek_to_committed(self) -> Mapping[TP, int | None] | None:
         """See `Flow`."""
         await self._batch_consumer.parked.wait()
-        found = await self._batch_consumer.seek_to_committed()
+        if not self._batch_consumer.assignment():
+            return {}  # aiokafka asserts that there is something to seek
+        try:
+            found = await self._batch_consumer.seek_to_committed()
+        except IllegalStateError:
+            return None
         return {TP(tp.topic, tp.partition): offset for tp, offset in found.items()}
 
     async def resume(self) -> None:
@@ -149,7 +156,8 @@ class App(faust.App):
 
     async def seek(self, tp: TP, offset: int) -> None:
         """See `Flow`."""
-        await self._batch_consumer.seek(tp, offset)
+        with contextlib.suppress(IllegalStateError):
+            await self._batch_consumer.seek(tp, offset)
 
     def room(self) -> None:
         """See `Flow`."""

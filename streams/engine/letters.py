@@ -8,6 +8,7 @@ landed over a tombstone (ledger.md, rule 10).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -68,6 +69,15 @@ class Letters:
         self._time = time
         self._on_dead = on_dead
         self._writing: dict[bytes, _Writing] = {}
+        self._unwritten: Counter[int] = Counter()
+
+    def has_written_all(self, partition: Partition) -> bool:
+        """Whether nothing of a partition's waits to be written or is on its way.
+
+        Only then may the place up to which its letters were read be kept: a correction that a crash
+        takes must be found to be needed again.
+        """
+        return not self._unwritten[partition.index]
 
     async def write(self, partition: Partition, activity_key: bytes) -> None:
         """Write the activity's dead letter as its rows now say; done when durable.
@@ -88,6 +98,7 @@ class Letters:
             writing = self._writing[key] = _Writing(partition)
         if not writing.scheduled:
             writing.scheduled = True
+            self._unwritten[partition.index] += 1
             due_s = max(0.0, writing.last_at + REWRITE_S - self._time.monotonic())
             asyncio.get_running_loop().call_later(due_s, self._flush, key, writing)
         return writing
@@ -99,6 +110,7 @@ class Letters:
         activity = partition.activity(key)
         if not partition.leads or activity is None:
             # A command may name an activity that nobody knows: nothing is owed for it.
+            self._unwritten[partition.index] -= 1
             _release(waiting, written=partition.leads)
             return
         rows = partition.deliveries(key)
@@ -109,16 +121,18 @@ class Letters:
         writing.in_flight += 1
         written = self._log.append_letter(partition.index, key, value, partition.store.next)
         written.add_done_callback(lambda done: self._written(done, writing, waiting))
-        if letter is not None and not writing.told:
+        if letter is None:
+            writing.told, writing.first_dead_at = False, 0.0  # what dies again is told again
+        elif not writing.told:
             writing.first_dead_at = writing.first_dead_at or self._time.monotonic()
             self._tell(key, writing, activity, rows, letter)
         asyncio.get_running_loop().call_later(COMPLETE_MAX_S * 2, self._forget, key, writing)
 
-    @staticmethod
     def _written(
-        done: asyncio.Future[int], writing: _Writing, waiting: list[asyncio.Future[bool]]
+        self, done: asyncio.Future[int], writing: _Writing, waiting: list[asyncio.Future[bool]]
     ) -> None:
         writing.in_flight -= 1
+        self._unwritten[writing.partition.index] -= 1
         error = None if done.cancelled() else done.exception()
         if error is None:
             _release(waiting, written=True)

@@ -21,6 +21,7 @@ from streams.engine.locks import KeyedLocks
 from streams.engine.ports import LedgerLog, Time
 from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.model.verdict import Judgement
+from streams.rules.decide import NOT_CALLED
 from streams.rules.fold import LedgerRecord, fold
 from streams.wire.codec import (
     decode_activity_row,
@@ -137,6 +138,7 @@ class Partition:
             self._wake(key)
 
     def _own(self) -> None:
+        self._epoch = -1
         self._owner_token = self._time.token()
         self._ledger.append(Kind.OWNER, OWNER_KEY, None, -1, self._owner_token)
 
@@ -144,7 +146,8 @@ class Partition:
         if record.token == self._owner_token:
             self._epoch = record.offset
             log.info("partition.led", partition=self.index, epoch=record.offset)
-        elif self.assignment:
+        elif self.assignment and self._epoch >= 0:
+            # One that is folded before ours lies before it, and is overruled by it already.
             log.warning("partition.foreign_owner", partition=self.index, offset=record.offset)
             self._spawn(self._own_again(self.assignment, self._owner_token))
 
@@ -344,6 +347,11 @@ class Partition:
         started, epoch = self._time.monotonic(), self._epoch
         failpoint("before_claim")
         if not await self.append(Kind.CLAIM, key, row, epoch=epoch, token=row.token):
+            # It may stand all the same, for who leads next. Without this word that one would have to
+            # take it for a lost call, which ends a delivery to a target that is not idempotent (C-07).
+            await self._ledger.report_late(
+                LateReport(delivery_key=key, token=row.token, judgement=NOT_CALLED)
+            )
             return None
         folded = self.row(key)
         if folded is None or folded.token != row.token:

@@ -51,14 +51,19 @@ class WorkerTopics:
 class Flow(Protocol):
     """What the worker asks of faust's consumer."""
 
-    async def seek_to_committed(self) -> Mapping[TP, int | None]:
-        """Stand at what is committed, with no poll under way; the flow stays stopped."""
+    async def seek_to_committed(self) -> Mapping[TP, int | None] | None:
+        """Stand at what is committed, with no poll under way; the flow stays stopped.
+
+        Returns:
+            Topic partition to committed offset; None when the group was rebalanced meanwhile: the next
+            assignment is about to be told.
+        """
 
     async def resume(self) -> None:
         """Let records come."""
 
     async def seek(self, tp: TP, offset: int) -> None:
-        """Read one partition again from `offset`."""
+        """Read one partition again from `offset`, unless it is not ours any more."""
 
     def room(self) -> None:
         """A lane has room again."""
@@ -180,9 +185,10 @@ class Worker:
         await self._restore(indices, assignment)
         if self.assignment != assignment:
             return
-        self._committed_at_start = await self._flow.seek_to_committed()
-        if self.assignment != assignment:
+        committed = await self._flow.seek_to_committed()
+        if committed is None or self.assignment != assignment:
             return
+        self._committed_at_start = committed
         await self._flow.resume()
         for index in indices:
             partition = self.partitions[index]
@@ -286,7 +292,8 @@ class Worker:
         if not partition.leads:
             return  # read again from where we stood, once we lead
         self._letters.read_back(partition, derived)
-        partition.store.letters_read(records[-1].offset + 1)
+        if self._letters.has_written_all(partition):
+            partition.store.letters_read(records[-1].offset + 1)
 
     def _on_room(self, tp: TP, has_room: bool) -> None:
         if has_room:

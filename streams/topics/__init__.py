@@ -25,6 +25,9 @@ __all__ = ["Change", "Problem", "Topics", "apply", "check", "count_brokers", "na
 _PATIENCE_MS: Final = 15_000
 """How long one request to the cluster may take."""
 
+_CONNECT_S: Final = 10.0
+"""How long finding the cluster may take: a port at which something listens and says nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -165,7 +168,9 @@ async def _admin(settings: Settings) -> AsyncIterator[Any]:
     """A connected admin client; what Kafka's client raises becomes one clear `TopicsError`."""
     admin = AIOKafkaAdminClient(request_timeout_ms=_PATIENCE_MS, **settings.kafka_options())
     try:
-        await admin.start()
+        # The client asks a server that says nothing for one version after the other, each so long.
+        async with asyncio.timeout(_CONNECT_S):
+            await admin.start()
         yield admin
     except (KafkaConnectionError, OSError, TimeoutError) as error:
         raise TopicsError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import uvloop
+from aiokafka.errors import KafkaError
 
 from streams.errors import StreamsError
 from tests.bench import deliveries, latency, ledger, retries, spread
@@ -57,6 +59,8 @@ ORDER: Final = (
 def main() -> int:
     """Run what the command line asks for; 0 when all of it was measured."""
     chosen = _arguments()
+    # aiokafka tells of every retry; what fails in the end is raised.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     for name in [name for name in os.environ if name.upper().startswith("OUTBOX_")]:
         del os.environ[name]
     folder = chosen.out or (KEPT if chosen.scale == 1 else TRIED)
@@ -70,8 +74,12 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     arguments = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    arguments.add_argument("--only", action="append", choices=[*FIGURES], help="one figure; may repeat")
-    arguments.add_argument("--scale", type=float, default=1.0, help="of the amount of work; 1 counts")
+    arguments.add_argument(
+        "--only", action="append", choices=[*FIGURES], help="one figure; may repeat"
+    )
+    arguments.add_argument(
+        "--scale", type=float, default=1.0, help="of the amount of work; 1 counts"
+    )
     arguments.add_argument("--out", type=Path, help="folder of JSON, text and plots")
     return arguments.parse_args()
 
@@ -91,7 +99,7 @@ async def _run(names: list[str], scale: float, folder: Path) -> int:
             suite.say(name)
             try:
                 found[name] = await FIGURES[name](suite)
-            except (BenchError, StreamsError, OSError) as error:
+            except (BenchError, StreamsError, KafkaError, OSError) as error:
                 failed[name] = str(error)
                 suite.say(f"{name} could not be measured: {error}")
             else:

@@ -10,7 +10,16 @@ from tests.bench.clients import Loop, bare_loop
 from tests.bench.preload import Record, activities
 from tests.bench.proc import BenchError
 from tests.bench.receivers import Place
-from tests.bench.results import Bars, Calibration, Figure, Row, at_least, at_most, calibrate
+from tests.bench.results import (
+    CALIBRATION_REQUESTS,
+    Bars,
+    Calibration,
+    Figure,
+    Row,
+    at_least,
+    at_most,
+    calibrate,
+)
 from tests.bench.stage import World, in_flight
 from tests.bench.suite import Suite
 from tests.bench.watch import Watch, Window, between, middle, window
@@ -61,10 +70,11 @@ async def measured(suite: Suite) -> Measured:
 async def _round(suite: Suite, place: Place, found: Measured, number: int) -> None:
     url = place.url("/ok")
     found.calibrations.append(await calibrate(url))
-    found.ours.append(await bare_loop("ours", url, requests=found.deliveries))
+    requests = max(found.deliveries, CALIBRATION_REQUESTS)
+    found.ours.append(await bare_loop("ours", url, requests=requests))
     await _run(suite, place, found, f"a{number}", slots=64)
     if "cpu_per_delivery" in suite.wanted:
-        found.aiohttp.append(await bare_loop("aiohttp", url, requests=found.deliveries))
+        found.aiohttp.append(await bare_loop("aiohttp", url, requests=requests))
     if "deliveries_per_s" in suite.wanted:
         await _run(suite, place, found, f"b{number}", slots=256)
 
@@ -172,7 +182,12 @@ async def total_cpu_per_delivery(suite: Suite) -> Figure:
                 note="worker + broker + producer",
             ),
             *(
-                Row(name=f"total_cpu_{name.replace(', ', '_')}", unit="us", runs=tuple(runs), note="part")
+                Row(
+                    name=f"total_cpu_{name.replace(', ', '_')}",
+                    unit="us",
+                    runs=tuple(runs),
+                    note="part",
+                )
                 for name, runs in parts.items()
             ),
         ),
@@ -193,7 +208,13 @@ async def deliveries_per_s(suite: Suite) -> Figure:
         name="deliveries_per_s",
         work=WORK.format(n=found.deliveries, runs=len(at_64)),
         rows=(
-            Row(name="deliveries_per_s", unit="/s", runs=tuple(at_64), limit=at_least(4_000), note="64 in flight"),
+            Row(
+                name="deliveries_per_s",
+                unit="/s",
+                runs=tuple(at_64),
+                limit=at_least(4_000),
+                note="64 in flight",
+            ),
             Row(
                 name="deliveries_per_s_256",
                 unit="/s",
@@ -201,7 +222,12 @@ async def deliveries_per_s(suite: Suite) -> Figure:
                 limit=at_least(4_000),
                 note="256 in flight",
             ),
-            Row(name="bare_loop_per_s", unit="/s", runs=tuple(bare), note="the bare loop, 64 in flight"),
+            Row(
+                name="bare_loop_per_s",
+                unit="/s",
+                runs=tuple(bare),
+                note="the bare loop, 64 in flight",
+            ),
         ),
         plots=(
             Bars(

@@ -196,11 +196,10 @@ def known_rows(known: int, now_ms: int) -> Iterator[Record]:
             yield Record(record.partition, key, encode_row(waiting), headers)
 
 
-def waiting_retries(
-    first: int, last: int, *, wait_ms: int
-) -> Iterator[Record]:
+def waiting_retries(first: int, last: int, *, wait_ms: int) -> Iterator[Record]:
     """Retry records of the preloaded deliveries from `first` to `last`, each due `wait_ms` after it is
-    written: the first attempt of each failed."""
+    written: the first attempt of each failed.
+    """
     for record, activity in known_values(first, last):
         now_ms = int(time.time() * 1000)
         for recipient in activity.recipients:

@@ -91,18 +91,17 @@ class Place:
 
 
 @asynccontextmanager
-async def receiver(
-    folder: Path, *, logs: bool = False, slow: bool = False
-) -> AsyncIterator[Place]:
-    """Start a receiver in an empty folder of its own, and end it.
+async def receiver(folder: Path, *, logs: bool = False, slow: bool = False) -> AsyncIterator[Place]:
+    """Start a receiver, its files in `folder`, which must be there, and end it.
 
     Args:
         logs: Whether it writes each call down.
         slow: Whether paths such as `/slow/20` are asked for, which nginx alone cannot do.
     """
-    folder.mkdir(parents=True)
     nginx = shutil.which("nginx", path=_search_path())
-    place = await (_outbox(folder, logs) if slow or nginx is None else _start_nginx(nginx, folder, logs))
+    place = await (
+        _outbox(folder, logs) if slow or nginx is None else _start_nginx(nginx, folder, logs)
+    )
     try:
         yield place
     finally:
@@ -121,10 +120,16 @@ async def _start_nginx(nginx: str, folder: Path, logs: bool) -> Place:
         port = _free_port()
         text = _NGINX.format(folder=folder, port=port, access_log=access_log)
         (folder / "nginx.conf").write_text(text)
-        command = [nginx, "-p", str(folder), "-c", "nginx.conf", "-e", str(folder / "nginx-error.log")]
-        child = Child(
-            "nginx", command, log=folder / "nginx.log", environment=clean_environment()
-        )
+        command = [
+            nginx,
+            "-p",
+            str(folder),
+            "-c",
+            "nginx.conf",
+            "-e",
+            str(folder / "nginx-error.log"),
+        ]
+        child = Child("nginx", command, log=folder / "nginx.log", environment=clean_environment())
         if await _listens(child, port):
             kind = f"nginx {await _nginx_version(nginx)}"
             return Place(kind=kind, port=port, child=child, calls_log=calls, resolution_s=0.001)
@@ -137,9 +142,7 @@ async def _outbox(folder: Path, logs: bool) -> Place:
     command = [sys.executable, "-m", "streams", "receiver", "--json"]
     if logs:
         command += ["--log", str(calls)]
-    child = Child(
-        "receiver", command, log=folder / "receiver.log", environment=clean_environment()
-    )
+    child = Child("receiver", command, log=folder / "receiver.log", environment=clean_environment())
     ends = asyncio.get_running_loop().time() + START_S
     while not (said := _text(child.log)).strip().endswith("}"):
         child.check()
@@ -168,9 +171,7 @@ async def _listens(child: Child, port: int) -> bool:
 
 
 async def _nginx_version(nginx: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        nginx, "-v", stderr=asyncio.subprocess.PIPE
-    )
+    process = await asyncio.create_subprocess_exec(nginx, "-v", stderr=asyncio.subprocess.PIPE)
     _, told = await process.communicate()
     return told.decode().strip().rpartition("/")[2]
 

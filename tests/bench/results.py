@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
@@ -82,7 +82,7 @@ class Bars:
     """A plot: each run of each label as a dot, with its median; the limit as a line."""
 
     unit: str
-    groups: dict[str, Sequence[float]]
+    groups: Mapping[str, Sequence[float]]
     limit: float | None = None
 
 
@@ -92,7 +92,7 @@ class Lines:
 
     x: str
     y: str
-    curves: dict[str, tuple[Sequence[float], Sequence[float]]]
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]
     limit: float | None = None
     log_x: bool = False
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streams import topics
@@ -95,8 +96,20 @@ class World:
             worker.kill()
 
     async def create(self) -> None:
-        """Make the topics."""
+        """Make the topics, and wait until their leaders take and give records."""
         await topics.apply(self.settings)
+        consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
+            **self.options, enable_auto_commit=False
+        )
+        await consumer.start()
+        try:
+            names = [t.name for t in topics.wanted(self.topics.prefix) if t.is_partitioned]
+            # Asks each leader, and asks again while it does not know yet that it is one.
+            await consumer.end_offsets(
+                [TopicPartition(name, p) for name in names for p in range(PARTITIONS)]
+            )
+        finally:
+            await consumer.stop()
 
     async def drop(self) -> None:
         """Delete the topics and the files: the next world must not share its disk with this one."""
@@ -129,9 +142,11 @@ class Stage:
         """How a Kafka client reaches the broker."""
         return {"bootstrap_servers": self.brokers}
 
-    def new_folder(self, name: str) -> Path:
-        """A name for a folder that is not there yet."""
-        return self.folder / f"{name}-{next(self._numbers)}"
+    def make_folder(self, name: str) -> Path:
+        """A new folder of this suite."""
+        made = self.folder / f"{name}-{next(self._numbers)}"
+        made.mkdir()
+        return made
 
     @asynccontextmanager
     async def world(self, **settings: object) -> AsyncIterator[World]:

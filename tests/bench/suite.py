@@ -9,10 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.bench.preload import known_rows
 from tests.bench.receivers import Place, receiver
 from tests.bench.stage import Stage, World, in_flight
-
-from tests.bench.preload import known_rows
 
 if TYPE_CHECKING:
     from tests.bench.deliveries import Measured
@@ -51,7 +50,7 @@ class Suite:
     @asynccontextmanager
     async def receiver(self, *, logs: bool = False, slow: bool = False) -> AsyncIterator[Place]:
         """A receiver for one figure."""
-        folder = self.stage.new_folder("receiver")
+        folder = self.stage.make_folder("receiver")
         async with receiver(folder, logs=logs, slow=slow) as place:
             yield place
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Final, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -64,7 +64,7 @@ class Watch:
             **world.options, enable_auto_commit=False
         )
 
-    async def __aenter__(self) -> Watch:
+    async def __aenter__(self) -> Self:
         await self._consumer.start()
         return self
 

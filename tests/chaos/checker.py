@@ -271,11 +271,8 @@ def _owed(history: History, folded: Folded, at_rest: bool) -> Iterator[Violation
 
 
 def _will_move(row: Row | None, items: list[Item]) -> bool:
-    if row is None:
-        return any(item.fence < 0 and item.attempt == 0 for item in items)
-    if row["phase"] == "claimed":
-        return bool(items)  # whichever comes first finds the claim and adopts it
-    return any(i.fence == row["fence"] and i.attempt == row["attempts"] for i in items)
+    """Whether a retry moves it: one that is stale writes the row's follow-up again (ledger.md, rule 8)."""
+    return any(row is not None or (item.fence < 0 and item.attempt == 0) for item in items)
 
 
 def _standing(history: History) -> Iterator[Violation]:
@@ -419,7 +416,10 @@ def tell(history: History, activity: str) -> str:
         if c.id.rpartition("-")[0] in ids
     ]
     lines += [
-        (r.t_ms / 1000, f"receipt  {r.fields['verdict']} a{r.fields['attempts']} {r.fields['target']}")
+        (
+            r.t_ms / 1000,
+            f"receipt  {r.fields['verdict']} a{r.fields['attempts']} {r.fields['target']}",
+        )
         for r in history.receipts
         if r.activity == activity
     ]
@@ -429,7 +429,10 @@ def tell(history: History, activity: str) -> str:
         if r.activity == activity
     ]
     lines += [
-        (c.t_ms / 1000, f"command  {c.partition}@{c.offset} {c.fields.get('kind')} {c.fields.get('verdict')}")
+        (
+            c.t_ms / 1000,
+            f"command  {c.partition}@{c.offset} {c.fields.get('kind')} {c.fields.get('verdict')}",
+        )
         for c in history.commands
         if c.activity == activity
     ]

@@ -204,6 +204,12 @@ def read_calls(log: Path) -> list[Call]:
     whole = log.read_bytes().rpartition(b"\n")[0]
     told = [json.loads(line) for line in whole.splitlines()]
     return [
-        Call(t=c["t"], id=c["id"] or "", attempt=c["attempt"] or 0, path=c["path"], status=c["status"])
+        Call(
+            t=c["t"],
+            id=c["id"] or "",
+            attempt=c["attempt"] or 0,
+            path=c["path"],
+            status=c["status"],
+        )
         for c in told
     ]

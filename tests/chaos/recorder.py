@@ -132,9 +132,7 @@ class Recorder:
         self.history.calls = read_calls(self._log)
 
     async def _committed(self) -> dict[tuple[str, int], int]:
-        admin = AIOKafkaAdminClient(
-            bootstrap_servers=self._brokers, request_timeout_ms=10_000
-        )
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._brokers, request_timeout_ms=10_000)
         try:
             await admin.start()
             found = await admin.list_consumer_group_offsets(self._topics.group)
@@ -183,6 +181,3 @@ def _entry(record: Record) -> Entry:
         token=headers["t"],
         row=row,
     )
-
-
-

@@ -121,11 +121,14 @@ class Supervised:
 
     def why_it_ended(self) -> str:
         """The reason that its log gives."""
-        for line in reversed(self.log.read_text(errors="replace").splitlines()):
+        text = self.log.read_text(errors="replace")
+        for line in reversed(text.splitlines()):
             if '"worker.ended"' in line and line.startswith("{"):
-                return str(json.loads(line).get("reason"))[:160]
-        last = self.log.read_text(errors="replace").strip().splitlines()[-1:]
-        return f"exit {self.process.returncode if self.process else '?'}: {last[0][:160] if last else ''}"
+                told = json.loads(line)
+                where = str(told.get("exception", "")).strip().splitlines()[-8:]
+                return "\n    ".join([str(told.get("reason"))[:200], *where])
+        code = self.process.returncode if self.process else "?"
+        return f"exit {code}: " + "".join(text.strip().splitlines()[-1:])[:200]
 
 
 class Site:
@@ -135,9 +138,7 @@ class Site:
         tmpfs: A small file system for the data directory that is to be filled; None where none is.
     """
 
-    def __init__(
-        self, kafka: ProxiedKafka, plan: Plan, folder: Path, tmpfs: Path | None
-    ) -> None:
+    def __init__(self, kafka: ProxiedKafka, plan: Plan, folder: Path, tmpfs: Path | None) -> None:
         self.kafka = kafka
         self.plan = plan
         self.folder = folder
@@ -257,9 +258,7 @@ class Site:
         fills = name == "w1" and any(f.kind == "fill" for f in self.plan.faults)
         home = self._tmpfs if fills and self._tmpfs else self.folder
         data_dir = home / f"{self.prefix}{name}"
-        return Supervised(
-            name=name, data_dir=data_dir, environment=environment, folder=self.folder
-        )
+        return Supervised(name=name, data_dir=data_dir, environment=environment, folder=self.folder)
 
     async def _supervise(self, worker: Supervised) -> None:
         """Start what is wanted and does not run, as an orchestrator would."""
@@ -295,7 +294,9 @@ class Site:
         for _ in range(asked.copies):
             await self.write(self.topics.outbox, asked.activity_id, value, partition)
 
-    async def write(self, topic: str, activity: str, value: bytes, partition: int | None = None) -> None:
+    async def write(
+        self, topic: str, activity: str, value: bytes, partition: int | None = None
+    ) -> None:
         """Append one record, durably."""
         if partition is None:
             partition = partition_of(activity.encode(), PARTITIONS)

@@ -30,6 +30,7 @@ ACTIVITIES = 160
 REST_S = 100.0
 """How long a round may take to settle once nobody disturbs any more; bounds a failure."""
 
+READY_S = 90.0
 ROUND_LIMIT_S = 400.0
 
 
@@ -81,6 +82,9 @@ async def _disturb(site: Site) -> None:
         await deed
 
     loop = asyncio.get_running_loop()
+    async with asyncio.timeout(READY_S):
+        while len({e.partition for e in site.history.ledger}) < PARTITIONS:
+            await asyncio.sleep(0.1)  # every partition has had its first OWNER
     began = loop.time()
     async with asyncio.TaskGroup() as group:
         for asked in workload(site.plan.seed, ACTIVITIES):
@@ -130,7 +134,7 @@ async def _come_to_rest(site: Site) -> list[Violation]:
     """Wait until all promises are kept, or a time has passed; say which are not."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + REST_S
-    found: list[Violation] = []
+    has_compacted = False
     while loop.time() < ends:
         await asyncio.sleep(1.0)
         try:
@@ -142,8 +146,10 @@ async def _come_to_rest(site: Site) -> list[Violation]:
         if found:
             return found
         if not check(site.history, at_rest=True):
-            if site.plan.compacts and site.history.compacted is None:
+            if site.plan.compacts and not has_compacted:
+                has_compacted = True
                 await _let_compact(site)
+                ends = loop.time() + REST_S
                 continue  # what was produced for it must settle as well
             await site.recorder.read_compacted()
             break
@@ -161,7 +167,6 @@ async def _let_compact(site: Site) -> None:
         )  # fmt: skip
         await site.produce(last)
     await asyncio.sleep(4.0)  # the cleaner looks every second
-    await site.recorder.read_compacted()
 
 
 def _say_how_it_went(site: Site, found: list[Violation], took_s: float) -> None:
@@ -185,7 +190,8 @@ def _say_how_it_went(site: Site, found: list[Violation], took_s: float) -> None:
         for worker in site.workers.values():
             if worker.starts:
                 print(f"--- end of {worker.log}")
-                print("\n".join(worker.log.read_text(errors="replace").splitlines()[-15:]))
+                lines = worker.log.read_text(errors="replace").splitlines()[-15:]
+                print("\n".join(line[:300] for line in lines))
 
 
 @contextmanager
@@ -204,5 +210,3 @@ def _small_disk(at: Path) -> Iterator[Path | None]:
     finally:
         if mounted:
             subprocess.run(["umount", "--lazy", str(at)], check=False)
-
-

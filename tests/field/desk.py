@@ -22,6 +22,7 @@ from streams.engine.caller import HttpCaller
 from streams.engine.delivery import Caller, Deliverer
 from streams.engine.gate import Gate
 from streams.engine.letters import Letters
+from streams.engine.outfit import Outfitter
 from streams.engine.partition import Partition
 from streams.engine.telling import Teller
 from streams.engine.trigger import Carried, Trigger
@@ -35,6 +36,7 @@ from streams.model.verdict import Judgement
 from streams.rules.decide import Turned
 from streams.rules.fold import LedgerRecord
 from streams.rules.identity import canonical_hash, delivery_id, delivery_key, target_hash
+from streams.rules.pacing import Aside
 from streams.rules.triggers import letters_of
 from streams.rules.verdict import judge
 from streams.wire.commands import LateReport
@@ -78,9 +80,7 @@ class DeskLedger:
         self, kind: Kind, key: bytes, value: bytes | None, epoch: int, token: bytes
     ) -> Awaitable[object]:
         at = len(self.records)
-        record = LedgerRecord(
-            offset=at, key=key, kind=kind, epoch=epoch, token=token, value=value
-        )
+        record = LedgerRecord(offset=at, key=key, kind=kind, epoch=epoch, token=token, value=value)
         self.records.append(record)
         self._fresh.append(record)
         loop = asyncio.get_running_loop()
@@ -155,6 +155,9 @@ class Paper:
     async def put_aside(self, trigger: Trigger, row: Row, wait_ms: int) -> None:
         self.asides.append((trigger, row, wait_ms))
 
+    async def park(self, trigger: Trigger, row: Row, wait_ms: int) -> None:
+        raise AssertionError("no target of a desk is disabled")
+
 
 class Desk:
     """Delivers activities to their end, and shows all that was left behind."""
@@ -192,9 +195,11 @@ class Desk:
 
     # -- `delivery.Targets` --
 
-    async def find(self, tenant: str, recipient: Recipient) -> Target | Turned:
+    async def find(self, tenant: str, recipient: Recipient) -> Target | Turned | Aside:
         known = self._targets.get(recipient.key)
-        return known or replace(self._targets["anyone"], key=recipient.key)
+        target = known or replace(self._targets["anyone"], key=recipient.key)
+        caller = self.caller
+        return await caller.equip(target) if isinstance(caller, OverSockets) else target
 
     def policy_of(self, tenant: str, recipient: Recipient) -> Policy:
         return ACTIVITY
@@ -262,10 +267,19 @@ class OverSockets:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self.gone: list[str] = []
+        """The targets that said so."""
 
     def sit_down(self, desk: Desk) -> None:
         """Take the desk's time and metrics."""
-        self._caller = HttpCaller(self._transport, desk.time, desk.metrics)
+        self._caller = HttpCaller(
+            desk.time, desk.metrics, on_gone=lambda target, _code: self.gone.append(target.key)
+        )
+        self._outfitter = Outfitter(self._transport, self._transport._resolver, desk.time)
+
+    async def equip(self, target: Target) -> Target | Aside:
+        """Give a target what it is called with."""
+        return await self._outfitter.equip(target.key, target)
 
     async def call(self, target: Target, activity: Activity, row: Row) -> Judgement:
         return await self._caller.call(target, activity, row)

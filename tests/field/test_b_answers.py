@@ -16,10 +16,13 @@ from dataclasses import dataclass, replace
 import pytest
 import trustme
 
+from streams.model.activity import Recipient
 from streams.model.ledger import FailurePhase, Phase, Row
+from streams.model.observation import Observation
 from streams.model.target import Target
+from streams.rules.decide import EffectMode, RedriveAsked, decide
 from streams.wire.codec import encode_dead_letter
-from tests.field.desk import OverSockets, activity_for, desk_of, target_of
+from tests.field.desk import T0, OverSockets, Scripted, activity_for, desk_of, target_of
 from tests.unit.edge.http_peer import (
     OK,
     Link,
@@ -99,13 +102,12 @@ def fields_of(request: bytes) -> dict[bytes, bytes]:
     return dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
 
 
-@pytest.mark.parametrize("number", [413])
 @pytest.mark.parametrize("head", [b"Retry-After: 3600\r\n", b""])
-async def test_a13_a_413_is_final_with_and_without_a_hint(monkeypatch, number, head):
+async def test_a13_a_413_is_final_with_and_without_a_hint(monkeypatch, head):
     """
     A13 against spec §3 ("other 4xx: refused at once"): one call, and nothing happened.
     """
-    told = await tell(monkeypatch, serving(status(number, head)))
+    told = await tell(monkeypatch, serving(status(413, head)))
 
     assert is_refused(told, "http_413")
     assert 1 == len(told.requests)
@@ -204,6 +206,29 @@ async def test_b04_a_409_after_an_unknown_attempt_keeps_the_doubt(
     assert 1 == len({fields_of(request)[b"webhook-id"] for request in told.requests})
 
 
+@pytest.mark.parametrize(
+    ("mode", "stays"), [(EffectMode.RECONCILE_REPLAY, True), (EffectMode.NEW_EXTERNAL_SEND, False)]
+)
+def test_b04_the_doubt_belongs_to_the_effect_and_not_to_the_budget(mode, stays):
+    """
+    B04, C-12: a replay under the same id may still meet what an attempt before the redrive did; a new
+    effect is another matter.
+    """
+    dead = Row(phase=Phase.DEAD, delivery_id="dlv_1", target="crm", effect_unknown=True)
+
+    queued = decide(
+        dead,
+        RedriveAsked(dead.letter_id, mode),
+        now_ms=T0,
+        jitter=0.0,
+        policy=IMPATIENT,
+        idempotent=True,
+    )
+
+    assert queued is not None
+    assert (Phase.QUEUED, stays) == (queued.phase, queued.effect_unknown)
+
+
 @pytest.mark.parametrize(("number", "profile"), [(401, {}), (403, {}), (403, {401: "retry"})])
 async def test_b06_a_401_or_403_is_final(monkeypatch, number, profile):
     """
@@ -252,9 +277,7 @@ async def test_b11_each_further_attempt_has_the_same_id_and_the_same_body(monkey
     """
     B11, G09: so that a target which does recognise ids can drop the copy.
     """
-    told = await tell(
-        monkeypatch, answering(status(number), status(number), OK), idempotent=True
-    )
+    told = await tell(monkeypatch, answering(status(number), status(number), OK), idempotent=True)
 
     assert (Phase.SENT, 3) == (told.row.phase, len(told.requests))
     same = {re.sub(rb"outbox-attempt: \d|webhook-timestamp: \d+", b"", r) for r in told.requests}
@@ -391,3 +414,23 @@ async def test_f08_no_failure_repeats_the_url(monkeypatch, place, code):
     assert code == told.row.cause
     assert "FAKEEX0001" not in told.shown + repr(told.row) + told.summary
     assert b"FAKEEX0001" not in told.letter
+
+
+async def test_f08_an_inbox_that_is_the_credential_is_shown_by_its_host(monkeypatch):
+    """
+    F08, F07: an inbox URL is its delivery's identity; dead letter and lines show a template of it.
+    """
+    inbox = f"https://b.example/hooks/FAKEEX0001?{FAKE}"
+    target = target_of(inbox, key=inbox)
+    caller = Scripted(anyone=[Observation(status=401)])
+    async with desk_of(monkeypatch, caller, anyone=target) as desk:
+        activity = activity_for(Recipient(inbox=inbox))
+        await desk.deliver(activity)
+        letter = desk.letter(activity)
+        assert letter is not None
+        desk.teller.exhausted(letter)
+        shown = desk.shown()
+
+    assert "https://b.example/hooks/" in shown
+    assert "FAKEEX0001" not in shown
+    assert b"FAKEEX0001" not in encode_dead_letter(letter)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -13,15 +14,16 @@ from streams.engine.letters import Letters
 from streams.engine.telling import ID_BYTES, NAMED_TARGETS
 from streams.model.activity import Recipient
 from streams.model.faults import fault_of
-from streams.model.ledger import Phase
+from streams.model.ledger import Phase, Row
 from streams.model.observation import Observation
 from streams.model.policy import ACTIVITY, NOTIFICATION
+from streams.model.receipt import DeadLetter
 from streams.rules.triggers import TARGET_BYTES
 from streams.topics.catalogue import MAX_MESSAGE_BYTES
 from streams.wire.codec import encode_dead_letter
 from streams.wire.contract import MAX_RECIPIENTS
-from tests.field.desk import Desk, Scripted, activity_for, desk_of, target_of
-from tests.sim.loop import run_virtual
+from tests.field.desk import Scripted, activity_for, desk_of, target_of
+from tests.sim.loop import VirtualLoop, run_virtual
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text()
 
@@ -44,28 +46,44 @@ def test_the_stated_bounds_follow_from_the_policies(at, policy):
     assert stated("exceptions")[at] == 0
 
 
-def failing(recipients: int, observation: Observation, *, idempotent: bool):
-    """Deliver to so many targets that all fail, on a clock that nobody waits for."""
-    lines: list[object] = []
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """What so many failing recipients left behind."""
 
-    async def scenario() -> Desk:
-        faults = asyncio.get_running_loop().faults
+    rows: list[Row]
+    calls: int
+    lines: list[tuple[str, str, dict[str, Any]]]
+    letter: DeadLetter
+    letters_written: int
+    exceptions: list[str]
+
+
+def failing(recipients: int, observation: Observation, *, idempotent: bool) -> Failed:
+    """Deliver to so many targets that all fail, on a clock that nobody waits for."""
+
+    async def scenario() -> Failed:
+        loop = cast("VirtualLoop", asyncio.get_running_loop())
+        caller = Scripted(anyone=[observation])
+        target = target_of(idempotent=idempotent, policy=NOTIFICATION)
+        activity = activity_for(*(Recipient(target=f"t{n}") for n in range(recipients)))
         with pytest.MonkeyPatch.context() as patch:
-            caller = Scripted(anyone=[observation])
-            target = target_of(idempotent=idempotent, policy=NOTIFICATION)
             async with desk_of(patch, caller, anyone=target) as desk:
                 log = LetterLog()
                 desk.paper.letters = Letters(log, desk.time, on_dead=desk.teller.exhausted)
-                activity = activity_for(*(Recipient(target=f"t{n}") for n in range(recipients)))
-                desk.rows = await desk.deliver(activity)
+                rows = await desk.deliver(activity)
                 await asyncio.sleep(200)
-                lines.extend(faults)
-                desk.written = log.written
-        return desk
+                letter = desk.letter(activity)
+                assert letter is not None
+                return Failed(
+                    rows=rows,
+                    calls=len(caller.calls),
+                    lines=desk.lines.seen,
+                    letter=letter,
+                    letters_written=len(log.written),
+                    exceptions=loop.faults,
+                )
 
-    desk = run_virtual(scenario())
-    assert [] == lines
-    return desk
+    return run_virtual(scenario())
 
 
 class LetterLog:
@@ -95,13 +113,13 @@ def test_a_thousand_failing_recipients_stay_within_the_bounds(observation, attem
     O-005, O-020: calls, lines and exceptions of one activity whose every recipient fails; one ERROR
     line in all, of bounded length.
     """
-    desk = failing(MAX_RECIPIENTS, observation, idempotent=True)
+    seen = failing(MAX_RECIPIENTS, observation, idempotent=True)
 
-    told = [level for level, _, _ in desk.lines.seen]
-    errors = [line for line in desk.lines.seen if line[0] == "error"]
-    assert {Phase.DEAD} == {row.phase for row in desk.rows}
-    assert MAX_RECIPIENTS * attempts == len(desk.caller.calls)
-    assert MAX_RECIPIENTS * attempts == told.count("info")
+    told = [level for level, _, _ in seen.lines]
+    errors = [line for line in seen.lines if line[0] == "error"]
+    assert [] == seen.exceptions
+    assert {Phase.DEAD} == {row.phase for row in seen.rows}
+    assert MAX_RECIPIENTS * attempts == seen.calls == told.count("info")
     assert ["activity.dead_lettered"] == [event for _, event, _ in errors]
     [(_, _, fields)] = errors
     assert (MAX_RECIPIENTS, NAMED_TARGETS) == (
@@ -116,18 +134,16 @@ def test_a_thousand_retries_make_one_dead_letter_that_a_topic_takes():
     O-005, E08: every string in it at its longest, it is under half of what the topic takes; it is
     written as often as its activity's deliveries die, and at most once a second.
     """
-    desk = failing(MAX_RECIPIENTS, Observation(status=404), idempotent=False)
-    letter = desk.letter(activity_for())
-    assert letter is not None
+    seen = failing(MAX_RECIPIENTS, Observation(status=404), idempotent=False)
     longest = replace(
-        letter,
+        seen.letter,
         activity_id="i" * 1_024,
         deliveries=tuple(
             replace(each, target="t" * TARGET_BYTES, summary="s" * TARGET_BYTES)
-            for each in letter.deliveries
+            for each in seen.letter.deliveries
         ),
     )
 
-    assert MAX_RECIPIENTS == len(letter.deliveries)
+    assert MAX_RECIPIENTS == len(seen.letter.deliveries)
     assert len(encode_dead_letter(longest)) < MAX_MESSAGE_BYTES / 2
-    assert len(desk.written) <= 3
+    assert seen.letters_written <= 3

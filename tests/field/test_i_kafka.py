@@ -16,7 +16,7 @@ from streams.engine.trigger import Trigger
 from streams.engine.work import Runner, Tasks
 from streams.model.ledger import Phase
 from tests.field.desk import Lines
-from tests.field.worlds import calls_of, row_of, simulate
+from tests.field.worlds import calls_of, dead_letters, row_of, simulate
 from tests.sim.broker import Broker
 from tests.sim.loop import VirtualLoop, run_virtual
 from tests.sim.machine import RETRIES, TOPICS, Machine
@@ -39,6 +39,30 @@ def test_i01_nothing_is_committed_past_work_in_flight_over_a_gap():
     acks.settle(15)
 
     assert acks.committable() == 17
+
+
+def test_i05_a_key_that_is_no_text_says_nothing_of_its_record():
+    """
+    I05, C-14: what counts is the activity ID within; so does its dead letter's own key.
+    """
+
+    async def scenario(world):
+        world.answers |= {"idem-1": "200", "strict-1": "400"}
+        value = world.produce("x1", "idem-1").value
+        bad = world.produce("x2", "strict-1").value
+        for key in (b"\xff", b"", None):
+            world.broker.land("outbox", key, value)
+            world.broker.land("outbox", key, bad)
+        await world.come_to_rest()
+
+    world = simulate(scenario)
+
+    assert [Phase.SENT, Phase.DEAD] == [
+        row_of(world, "x1", "idem-1").phase,
+        row_of(world, "x2", "strict-1").phase,
+    ]
+    assert (1, 1) == (len(calls_of(world, "idem-1")), len(calls_of(world, "strict-1")))
+    assert {b"x2"} == {record.key for record in dead_letters(world)}
 
 
 class Lanes:
@@ -125,8 +149,7 @@ def test_i06_a_commit_of_an_older_generation_changes_nothing():
     assert "A" in refused
     assert [] == world.machines["A"].errors
     assert {(Phase.SENT, 1)} == {
-        (row.phase, row.attempts)
-        for row in (row_of(world, f"x{n}", "strict-1") for n in (1, 2))
+        (row.phase, row.attempts) for row in (row_of(world, f"x{n}", "strict-1") for n in (1, 2))
     }
 
 
@@ -151,7 +174,9 @@ def test_i17_a_record_is_held_until_its_retry_is_written():
 
     world = simulate(scenario)
 
-    written = [record for topic in RETRIES.values() for record in world.broker.topics[topic].records]
+    written = [
+        record for topic in RETRIES.values() for record in world.broker.topics[topic].records
+    ]
     assert (1, 2) == (len(written), len(calls_of(world, "idem-1")))
     assert Phase.SENT is row_of(world, "x1", "idem-1").phase
 

@@ -1,4 +1,4 @@
-"""Records that break a rule of interface.md §3, written to the topic by any client: none stops a partition."""
+"""Records that break a rule of interface.md §3, whoever wrote them: none stops a partition."""
 
 from __future__ import annotations
 

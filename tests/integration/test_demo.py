@@ -65,6 +65,7 @@ async def topics_left(kafka: str) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(240)
 def test_the_demo_kills_its_worker_adds_up_and_leaves_nothing(kafka: str, tmp_path: Path):
     """
     interface.md §1: shows it live, ends with a summary and exit 0. C-01, C-07, C-14, D-006, D-007:
@@ -72,7 +73,7 @@ def test_the_demo_kills_its_worker_adds_up_and_leaves_nothing(kafka: str, tmp_pa
     """
     demo = start(tmp_path, kafka)
     try:
-        told, said = demo.communicate(timeout=110)
+        told, said = demo.communicate(timeout=220)
     finally:
         demo.kill()
 

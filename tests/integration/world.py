@@ -13,7 +13,7 @@ import sys
 import uuid
 from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -97,7 +97,7 @@ class World:
 
     brokers: str
     folder: Path
-    overrides: dict[str, object] = field(default_factory=dict)
+    overrides: Mapping[str, object] = field(default_factory=dict)
     receiver: Receiver = field(default_factory=Receiver)
     workers: list[WorkerProcess] = field(default_factory=list)
     receipts: defaultdict[str, list[Receipt]] = field(default_factory=lambda: defaultdict(list))

@@ -286,7 +286,11 @@ class SimFlow:
         self.held: set[str] = set()
         self._positions: dict[str, int] = {}
         self._more = asyncio.Event()
-        broker.on_land.append(lambda _record: self._more.set())
+        broker.on_land.append(self._landed)
+
+    def _landed(self, record: Record) -> None:
+        if self.active and record.topic in self._topics:
+            self._more.set()
 
     async def seek_to_committed(self) -> dict[TP, int | None]:
         """See `Flow`."""
@@ -326,8 +330,11 @@ class SimFlow:
             await asyncio.sleep(self._latency())
             for topic in self._topics:
                 tp = TP(topic, 0)
-                if not self.active or tp not in self.wanted or topic in self.held:
+                has_more = self._broker.topics[topic].end > self._positions.get(topic, 0)
+                if not has_more or tp not in self.wanted or topic in self.held:
                     continue
+                if not self.active:
+                    break
                 limit = self._broker.rng.choice((1, 2, 50))
                 batch = self._broker.topics[topic].read(self._positions[topic], limit)
                 if batch:

@@ -171,13 +171,6 @@ def _a_waiting_delivery_without_its_retry(h: History) -> None:
     h.calls, h.receipts, h.sources, h.letters = h.calls[:1], [], h.sources[:1], []
 
 
-def _a_waiting_delivery_whose_retry_is_of_another_claim(h: History) -> None:
-    _a_waiting_delivery_without_its_retry(h)
-    stale = Item(delivery_id="d1", target=INBOX, attempt=1, fence=1)
-    h.retries = [replace(h.retries[0], items=(stale,))]
-    h.committed[RETRIES, 0] = 0
-
-
 def _a_claim_whose_trigger_is_gone(h: History) -> None:
     h.sources.append(source(2, "a3", INBOX))
     more(h, entry(8, "CLAIM", WAITS, row("d3", "claimed")))
@@ -314,7 +307,6 @@ def _a_hole_in_what_was_seen(h: History) -> None:
 BROKEN: list[tuple[Callable[[History], None], Wrong]] = [
     (_committed_past_an_unread_source, Wrong.LOST),
     (_a_waiting_delivery_without_its_retry, Wrong.LOST),
-    (_a_waiting_delivery_whose_retry_is_of_another_claim, Wrong.LOST),
     (_a_claim_whose_trigger_is_gone, Wrong.LOST),
     (_an_attempt_called_twice, Wrong.OVER_BUDGET),
     (_a_call_without_a_claim, Wrong.OVER_BUDGET),

@@ -69,16 +69,20 @@ def _receipts(plan: Plan, total: Sum) -> str:
 def _calls_more(total: Sum, difference: int) -> str:
     parts = []
     if total.repeated_calls:
-        parts.append(f"{total.repeated_calls} repeated, to idempotent targets, that were in flight")
+        parts.append(
+            f"{total.repeated_calls} more, repeated to idempotent targets: in flight at the crash"
+        )
     if difference != total.repeated_calls:
-        parts.append(f"{total.repeated_calls - difference} spent without a call")
+        parts.append(
+            f"{total.repeated_calls - difference} fewer: their attempts were spent at the crash"
+        )
     return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _crash(total: Sum) -> str:
     told = [
         f"{total.adopted} claims left behind and settled by the next worker",
-        f"{total.lost_claims} attempts spent without a call",
+        f"{total.lost_claims} attempts that made no call",
         f"{total.in_doubt} deliveries in doubt (reconciliation_required)",
     ]
     return ", ".join(told)

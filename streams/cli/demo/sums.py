@@ -37,7 +37,7 @@ class Sum:
     Attributes:
         problems: A line for each thing that does not add up; none when all does.
         repeated_calls: More calls than a delivery takes: their worker died in them.
-        lost_claims: Attempts that were spent and brought no call.
+        lost_claims: Attempts that were spent and made no call.
         adopted: Claims that the killed worker left behind.
         repeated_receipts: Written a second time after the crash.
         in_doubt: Deliveries to targets that are not idempotent, in flight at the crash.

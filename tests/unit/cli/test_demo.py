@@ -216,7 +216,7 @@ def test_a_call_that_was_in_flight_at_the_crash_may_come_again(plan, seen):
 
     assert () == total.problems
     assert (1, 0, 1) == (total.repeated_calls, total.lost_claims, total.adopted)
-    assert "(1 repeated, to idempotent targets" in "\n".join(report.summary(plan, seen, total))
+    assert "(1 more, repeated to idempotent targets" in "\n".join(report.summary(plan, seen, total))
 
 
 def test_a_claim_of_the_killed_worker_may_have_made_no_call(plan, seen):
@@ -229,7 +229,7 @@ def test_a_claim_of_the_killed_worker_may_have_made_no_call(plan, seen):
 
     assert () == total.problems
     assert (0, 1) == (total.repeated_calls, total.lost_claims)
-    assert "(1 spent without a call)" in "\n".join(report.summary(plan, seen, total))
+    assert "(1 fewer: " in "\n".join(report.summary(plan, seen, total))
 
 
 def test_a_delivery_in_doubt_is_dead_and_is_no_error(plan, seen):

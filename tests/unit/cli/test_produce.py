@@ -66,3 +66,18 @@ def test_a_file_that_is_not_there_is_wrong_usage(settings_for, tmp_path):
 
     for path in (tmp_path / "none.jsonl", tmp_path):
         assert CliRunner().invoke(build(), ["produce", str(path)]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("produce", "dead-letters", "demo", "targets put", "targets list"),
+        *("targets show", "targets remove", "targets test"),
+    ],
+)
+def test_every_command_shows_an_example(command):
+    """interface.md §1: `--help` with an example."""
+    shown = CliRunner().invoke(build(), [*command.split(), "--help"])
+
+    assert shown.exit_code == 0
+    assert f"Example: outbox {command}" in shown.stdout

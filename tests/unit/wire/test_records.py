@@ -174,3 +174,49 @@ def test_a_dead_letter_without_a_legible_offset_shows_no_state(headers):
 def test_a_record_that_cannot_be_read_is_named_by_its_position():
     """C-14."""
     assert "outbox/3/1024" == position_of("outbox", 3, 1_024)
+
+
+def parked_item(**fields):
+    given = {"delivery_id": "dlv_1", "target": "crm", "attempt": 0, "fence": -1} | fields
+    return RetryItem(**given)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        (parked_item(parked_since_ms=5),),
+        (parked_item(parked_ms=7),),
+        (parked_item(), parked_item(parked_ms=7, parked_since_ms=5), parked_item(target="b")),
+    ],
+)
+def test_parked_time_is_carried_for_each_delivery(items):
+    """
+    C-17: it is no part of a delivery's age, and its neighbours in the record have their own.
+    """
+    assert (9, items) == read_retry_headers(retry_headers(9, items))
+
+
+def test_a_retry_that_is_not_parked_has_the_four_headers_of_before():
+    """
+    Workers of the version before read it.
+    """
+    names = [name for name, _ in retry_headers(9, [parked_item()])]
+
+    assert ["due", "delivery", "target", "attempt", "fence"] == names
+
+
+@pytest.mark.parametrize("value", [b"", b"1", b"1,", b"-1,2", b"1,-2", b"a,b"])
+def test_parked_time_that_cannot_be_read_is_refused(value):
+    headers = [*retry_headers(9, [parked_item()]), ("parked", value)]
+
+    with pytest.raises(RecordError) as refused:
+        read_retry_headers(headers)
+
+    assert "retry_headers_invalid" == refused.value.code
+
+
+def test_a_producers_header_of_our_name_is_not_carried():
+    """
+    Interface §3: it would pass for the parked time of a delivery.
+    """
+    assert (("x", b"y"),) == carried_headers([("parked", b"1,1"), ("x", b"y")])

@@ -1,0 +1,118 @@
+"""What an orchestrator and a scraper see of a worker: /healthz, /readyz, /metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.worker_process import WorkerProcess
+from tests.integration.world import World
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    async with World(kafka, tmp_path_factory.mktemp("pages")) as world:
+        yield world
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def worker(world: World) -> WorkerProcess:
+    return await world.work()
+
+
+async def samples(worker: WorkerProcess) -> dict[tuple[str, str], float]:
+    """Every sample of /metrics by its name and its labels' values."""
+    _, text = await worker.page("/metrics")
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_a_worker_that_leads_its_partitions_is_ready_and_well(worker: WorkerProcess) -> None:
+    """interface.md §2: 200 and no reasons."""
+    for path in ("/readyz", "/healthz"):
+        status, text = await worker.page(path)
+
+        assert (200, {"status": "ok", "reasons": []}) == (status, json.loads(text))
+
+
+async def test_a_worker_that_leads_nothing_is_well_and_not_ready(
+    world: World, worker: WorkerProcess
+) -> None:
+    """A worker beyond the number of partitions waits; restarting it would help nobody."""
+    spare = [
+        world.launch(f"spare-{n}", data_dir=world.folder / f"s{n}") for n in range(world.partitions)
+    ]
+    await world.until(lambda: all(each.port for each in spare), "their ports")
+
+    async def unready() -> list[WorkerProcess]:
+        return [each for each in spare if (await each.page("/readyz"))[0] == 503]
+
+    async def only_one() -> bool:
+        led = [await each.metric("outbox_partitions_led") for each in [worker, *spare]]
+        return sum(led) == world.partitions and led.count(0.0) == 1
+
+    await world.until_true(only_one, "one worker without a partition")
+    (waiting,) = await unready()
+    status, text = await waiting.page("/readyz")
+    assert (503, "unavailable") == (status, json.loads(text)["status"])
+    assert ["no partition is assigned yet"] == json.loads(text)["reasons"]
+    assert 200 == (await waiting.page("/healthz"))[0]
+    for each in spare:
+        each.terminate()
+        assert 0 == await each.ended()
+    await world.until_true(worker.is_ready, "the first to lead all again")
+
+
+async def test_metrics_count_what_was_done(world: World, worker: WorkerProcess) -> None:
+    """Issue 3: attempts by verdict and code, what was not taken, what could not be read."""
+    sent = world.activity("urn:sent", "/ok/1", "/ok/2")
+    refused = world.activity("urn:refused", "/status/400/1")
+    retried = world.activity("urn:retried", "/flaky/1/1")
+    before = await samples(worker)
+    await world.produce(sent, refused, retried)
+    await world.until_settled(sent, refused, retried)
+    await world.produce(sent)
+    await world.write([(b"k", 0, b"junk")])
+    await world.until(lambda: len(world.receipts["urn:sent"]) == 3, "the duplicate's receipt")
+    await world.until(
+        lambda: (
+            world.letters.keys() >= {f"{world.topics.outbox}/0/0"}
+            or any("/0/" in key for key in world.letters)
+        ),
+        "the dead letter of the unreadable",
+    )
+
+    after = await samples(worker)
+
+    expected = {
+        ("outbox_attempts_total", "sent,http_200"): 3.0,
+        ("outbox_attempts_total", "refused,http_400"): 1.0,
+        ("outbox_attempts_total", "ambiguous,http_503"): 1.0,
+        ("outbox_not_taken_total", "duplicate"): 1.0,
+        ("outbox_rejected_total", "not_json"): 1.0,
+        ("outbox_retry_lateness_seconds_count", ""): 1.0,
+        ("outbox_call_seconds_count", ""): 5.0,
+    }
+    assert expected == {name: after[name] - before.get(name, 0.0) for name in expected}
+    assert float(world.partitions) == after["outbox_partitions_led", ""]
+
+
+async def test_labels_name_no_target_and_no_activity(world: World, worker: WorkerProcess) -> None:
+    """D-043: closed sets only; a URL in a label would show content and grow without bound."""
+    _, text = await worker.page("/metrics")
+
+    assert [] == [word for word in ("http://", "urn:", world.prefix) if word in text]
+
+
+async def test_there_is_no_other_page(worker: WorkerProcess) -> None:
+    """faust's own web server shows tables to anyone; it must not be there."""
+    assert {404} == {(await worker.page(path))[0] for path in ("/", "/stats/", "/tables/")}

@@ -1,0 +1,391 @@
+"""The registry of one worker: what it finds, what it parks, what it writes, and what waits for a secret."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+from structlog.testing import capture_logs
+
+from streams.engine import outfit
+from streams.engine.outfit import LOOK_AGAIN_S, SAY_AGAIN_S, UNAVAILABLE, Equipped, InboxSigning
+from streams.model.ledger import FailurePhase
+from streams.model.target import Signing
+from streams.rules.decide import Turned
+from streams.wire.signatures.http_message import HttpMessage
+from streams.wire.targets import TargetState, encode_target_state
+from tests.unit.engine.fakes import RegistryWorld, until
+from tests.unit.wire.signature_vectors import ED25519_KEY
+
+SECRET = f"whsec_{b64encode(b'canary-' * 4).decode()}"
+SIGNED = {"signing": "standard-webhooks-hmac", "secret_refs": ("env:CRM_SECRET",)}
+
+
+@pytest.fixture
+def world():
+    return RegistryWorld()
+
+
+async def test_a_name_that_nobody_put_is_turned_away(world):
+    """
+    Issue 5: `admission`/`unknown_target`.
+    """
+    assert Turned(FailurePhase.ADMISSION, "unknown_target") == await world.find()
+
+
+async def test_a_target_is_found_ready_to_be_called(world):
+    world.put(headers={"x-team": "crm"}, message_id_from="header:x-id")
+
+    found = await world.find()
+
+    assert isinstance(found, Equipped)
+    assert ("crm", True, "header:x-id") == (found.key, found.enabled, found.message_id_from)
+    assert ((b"user-agent", b"outbox/1"), (b"x-team", b"crm")) == found.outfit.headers
+    assert found is await world.find(), "made once, not for each delivery"
+
+
+async def test_a_target_of_another_tenant_is_another_target(world):
+    world.put(tenant="acme")
+
+    assert isinstance(await world.find(), Turned)
+    assert isinstance(await world.find(tenant="acme"), Equipped)
+
+
+async def test_a_changed_target_is_found_changed(world):
+    """
+    Issue 5: hot reload without restart.
+    """
+    world.put()
+    before = await world.find()
+    world.put(url="https://new.example/hook")
+
+    assert "https://crm.example/hook" == before.url
+    assert "https://new.example/hook" == (await world.find()).url
+
+
+async def test_a_removed_target_is_unknown(world):
+    world.put()
+    world.take("default/crm", None)
+
+    assert isinstance(await world.find(), Turned)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"headers": {"host": "x"}}, "target_invalid"),
+        ({"signing": "canary"}, "target_invalid"),
+        ({"url": "http://10.0.0.1/"}, "address_forbidden"),
+    ],
+)
+async def test_a_record_that_breaks_a_rule_is_turned_away(world, fields, code):
+    """
+    Issue 5: the worker holds a record to the rules of `outbox targets`, whoever wrote it.
+    """
+    world.put(**fields)
+
+    with capture_logs() as lines:
+        found = await world.find()
+        await world.find()
+
+    assert Turned(FailurePhase.ADMISSION, code) == found
+    assert ["target.invalid"] == [line["event"] for line in lines], "one line, not one a delivery"
+
+
+# ── Parked ──
+
+
+async def test_a_disabled_target_is_found_disabled(world):
+    world.put(enabled=False)
+
+    assert not (await world.find()).enabled
+
+
+async def test_a_410_disables_the_target_at_once_and_for_all_workers(world):
+    """
+    Spec §3: by an event under a key of our own.
+    """
+    world.put(updated_ms=5)
+    world.registry.gone(await world.find(), "http_410")
+
+    assert not (await world.find()).enabled
+    assert {
+        "default/crm/state": TargetState(disabled=True, code="http_410", at_ms=world.time.now_ms())
+    } == world.states
+
+
+async def test_a_410_is_written_once(world):
+    """
+    O-005: twenty calls under way may all come back with it.
+    """
+    world.put()
+    found = await world.find()
+    world.registry.gone(found, "http_410")
+    world.registry.gone(found, "http_410")
+
+    assert 1 == len(world.written)
+
+
+async def test_a_410_of_the_url_before_changes_nothing(world):
+    """
+    The operator has put another URL while the call was under way.
+    """
+    world.put()
+    before = await world.find()
+    world.put(url="https://new.example/hook")
+    world.registry.gone(before, "http_410")
+
+    assert [] == world.written
+
+
+async def test_an_inbox_that_is_gone_is_not_disabled(world):
+    """
+    Nobody could enable it again: its deliveries would wait for nothing.
+    """
+    world.registry.gone(await world.find_inbox(), "http_410")
+
+    assert [] == world.written
+    assert isinstance(await world.find_inbox(), Equipped)
+
+
+async def test_a_state_of_ours_holds_over_a_restart(world):
+    """
+    Issue 5: it is read before the first delivery, before or after the operator's record.
+    """
+    state = encode_target_state(TargetState(disabled=True, code="http_410", at_ms=6))
+    world.take("default/crm/state", state)
+    world.put(updated_ms=5)
+
+    assert not (await world.find()).enabled
+
+
+async def test_a_410_outdates_a_record_of_the_future(world):
+    """
+    The clock of whoever put it is ahead; the 410 is later all the same.
+    """
+    world.put(updated_ms=world.time.now_ms() + 60_000)
+    world.registry.gone(await world.find(), "http_410")
+    world.echo()
+
+    assert not (await world.find()).enabled
+
+
+@pytest.mark.parametrize("way", ["put", "tombstone"])
+async def test_an_operators_newer_word_releases(world, way):
+    """
+    Issue 5: `outbox targets put` clears the state; a newer record wins over an older one.
+    """
+    world.put(updated_ms=5)
+    world.registry.gone(await world.find(), "http_410")
+    world.echo()
+    if way == "put":
+        world.put(updated_ms=world.time.now_ms() + 1)
+    else:
+        world.take("default/crm/state", None)
+
+    assert (await world.find()).enabled
+    assert ["crm"] == world.released
+
+
+async def test_enabling_releases_and_other_changes_do_not(world):
+    world.put(updated_ms=1)
+    world.put(updated_ms=2)
+    world.put(updated_ms=3, enabled=False)
+    world.put(updated_ms=4, enabled=False)
+
+    assert [] == world.released
+
+    world.put(updated_ms=5)
+
+    assert ["crm"] == world.released
+
+
+async def test_a_target_named_state_is_a_target(world):
+    world.put(name="state")
+
+    assert isinstance(await world.find("state"), Equipped)
+
+
+async def test_an_unreadable_record_leaves_the_target_as_it_was(world):
+    world.put()
+    with capture_logs() as lines:
+        world.take("default/crm", b"canary")
+
+    assert isinstance(await world.find(), Equipped)
+    assert "canary" not in str(lines)
+
+
+# ── Secrets ──
+
+
+async def test_a_secret_is_looked_for_until_it_is_there(world, monkeypatch):
+    """
+    Issue 5, C-09: never called unsigned meanwhile.
+    """
+    world.put(**SIGNED)
+    assert UNAVAILABLE == await world.find()
+
+    monkeypatch.setenv("CRM_SECRET", SECRET)
+    assert UNAVAILABLE == await world.find(), "not looked for at each delivery"
+
+    world.time.s += LOOK_AGAIN_S
+    found = await world.find()
+    assert isinstance(found, Equipped)
+    assert found.outfit.signer is not None
+
+
+async def test_a_missing_secret_is_told_once_a_minute(world):
+    """
+    O-005: 20,000 deliveries that wait are one line.
+    """
+    world.put(**SIGNED)
+    with capture_logs() as lines:
+        for _ in range(int(SAY_AGAIN_S / LOOK_AGAIN_S)):
+            await world.find()
+            world.time.s += LOOK_AGAIN_S
+        assert 1 == len(lines)
+        await world.find()
+
+    assert 2 == len(lines)
+    assert ("error", "default/crm", "secret env:CRM_SECRET: is not set, or empty") == (
+        lines[0]["log_level"],
+        lines[0]["target"],
+        lines[0]["reason"],
+    )
+
+
+async def test_a_wrong_secret_is_not_told(world, monkeypatch):
+    """
+    D-042, D-043: the line says what it must be, and nothing of what it is.
+    """
+    monkeypatch.setenv("CRM_SECRET", "whsec_canary")
+    world.put(**SIGNED)
+    with capture_logs() as lines:
+        assert UNAVAILABLE == await world.find()
+
+    assert "canary" not in str(lines)
+
+
+async def test_a_record_put_anew_is_looked_at_at_once(world, monkeypatch):
+    world.put(**SIGNED)
+    await world.find()
+    monkeypatch.setenv("OTHER_SECRET", SECRET)
+    world.put(**SIGNED | {"secret_refs": ("env:OTHER_SECRET",)})
+
+    assert isinstance(await world.find(), Equipped)
+
+
+async def test_a_secret_is_read_again_when_its_record_changes(world, tmp_path):
+    """
+    C-09: rotation without a restart.
+    """
+    place = tmp_path / "crm"
+    references = {"signing": "standard-webhooks-hmac", "secret_refs": (f"file:{place}",)}
+    place.write_text(SECRET)
+    world.put(**references)
+    before = await world.find()
+    place.write_text(f"whsec_{b64encode(b'another' * 4).decode()}")
+    world.put(**references)
+    after = await world.find()
+
+    assert before.outfit.signer is not after.outfit.signer
+
+
+async def test_a_disabled_target_needs_no_secret(world):
+    world.put(**SIGNED, enabled=False)
+
+    with capture_logs() as lines:
+        assert not (await world.find()).enabled
+
+    assert [] == lines
+
+
+async def test_tls_files_that_are_missing_are_waited_for(world):
+    """
+    The client certificate is a secret too: never called without it.
+    """
+    world.put(tls_cert_file="/none.pem", tls_key_file="/none.key")
+
+    assert UNAVAILABLE == await world.find()
+
+
+async def test_inboxes_wait_for_their_key_and_are_signed_by_it(tmp_path):
+    """
+    C-09: RFC 9421 for ActivityPub inboxes.
+    """
+    place = tmp_path / "key.pem"
+    world = RegistryWorld(
+        InboxSigning(
+            key_id="https://a.example/al#main-key",
+            reference=f"file:{place}",
+            signing=Signing.RFC9421,
+        )
+    )
+    assert UNAVAILABLE == await world.find_inbox()
+
+    place.write_text(ED25519_KEY)
+    world.time.s += LOOK_AGAIN_S
+    found = await world.find_inbox()
+
+    assert isinstance(found.outfit.signer, HttpMessage)
+    assert found is await world.find_inbox(), "made once"
+
+
+async def test_inboxes_are_unsigned_without_a_key(world):
+    assert (await world.find_inbox()).outfit.signer is None
+
+
+async def test_inboxes_of_one_server_share_their_connections(world):
+    """
+    1,000 inboxes of one server need no 1,000 connections.
+    """
+    keys = {
+        (await world.find_inbox(f"https://b.example/users/{n}/inbox")).outfit.pool_key
+        for n in range(3)
+    }
+
+    assert {"default\x00https://b.example:443"} == keys
+
+
+# ── HTTP/2 ──
+
+
+async def test_a_target_over_http2_has_a_transport_of_its_own(world):
+    world.put(http2=True)
+
+    found = await world.find()
+
+    assert found.outfit.poster is not world.poster
+    await found.outfit.poster.close()
+
+
+async def test_a_replaced_transport_is_closed_after_its_longest_call(world, monkeypatch):
+    """
+    A change of the record must not cut off the calls under way.
+    """
+    monkeypatch.setattr(outfit, "RETIRE_MARGIN_S", 0.0)
+    world.put(http2=True, policy_overrides={"timeout_ms": 1})
+    before = await world.find()
+    closed = []
+    before.outfit.poster._transport.aclose = _noting(closed)
+    world.put()
+
+    assert [] == closed
+    await until(lambda: closed)
+
+
+def _noting(closed):
+    async def close():
+        closed.append(True)
+
+    return close
+
+
+async def test_keys_stand_in_no_repr(world, monkeypatch):
+    """
+    D-043: a target may be printed by a test, a debugger, a log line.
+    """
+    monkeypatch.setenv("CRM_SECRET", SECRET)
+    world.put(**SIGNED)
+
+    assert "outfit" not in repr(await world.find())

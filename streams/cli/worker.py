@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from streams.app import run_worker
 from streams.cli import common
-from streams.edge.telemetry import configure_logging
 
 
 def register(app: typer.Typer) -> None:
@@ -23,5 +21,9 @@ def worker(env_file: common.EnvFile = None) -> None:
     Example: OUTBOX_BROKERS=127.0.0.1:9092 OUTBOX_WORKER_ID=worker-0 outbox worker
     """
     settings = common.read_settings(env_file)
+    # faust takes 0.8 s to import, which no other command should pay for.
+    from streams.app import run_worker  # noqa: PLC0415
+    from streams.edge.telemetry import configure_logging  # noqa: PLC0415
+
     configure_logging(level=settings.log_level, as_json=settings.log_format == "json")
     raise SystemExit(run_worker(settings))

@@ -120,16 +120,20 @@ async def test_a_data_directory_cannot_be_made_where_a_file_is(world: World) -> 
     assert "mine" == file.read_text()
 
 
-async def test_a_store_that_cannot_be_written_is_named(world: World) -> None:
-    """Issue 3: a file where the database's directory ought to be; it is not ours to remove."""
+async def test_what_is_no_store_is_moved_aside_and_the_ledger_read_anew(world: World) -> None:
+    """
+    design.md §3: the log is the truth; a store that cannot be opened is kept for whoever looks into it.
+    """
     folder = world.folder / "half"
     folder.mkdir()
     (folder / "ledger").write_text("mine")
 
-    line = await refusal(world.launch("half", data_dir=folder), FAILED)
+    worker = await world.work("half")
 
-    assert str(folder) in line
-    assert "mine" == (folder / "ledger").read_text()
+    (told,) = worker.events("store.corrupt")
+    assert "mine" == Path(told["moved_to"]).read_text()
+    worker.terminate()
+    assert 0 == await worker.ended()
 
 
 async def test_what_another_worker_holds_is_named_and_that_worker_goes_on(world: World) -> None:

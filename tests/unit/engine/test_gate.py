@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from streams.engine import gate as gate_module
 from streams.engine.gate import Gate, Slot, StepAside
 from tests.unit.engine.fakes import Time
 
@@ -19,7 +18,7 @@ def slept(monkeypatch):
     async def sleep(wait_s):
         waits.append(wait_s)
 
-    monkeypatch.setattr(gate_module.asyncio, "sleep", sleep)
+    monkeypatch.setattr("streams.engine.gate.asyncio.sleep", sleep)
     return waits
 
 

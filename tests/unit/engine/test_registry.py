@@ -366,7 +366,7 @@ async def test_a_replaced_transport_is_closed_after_its_longest_call(world, monk
     monkeypatch.setattr(outfit, "RETIRE_MARGIN_S", 0.0)
     world.put(http2=True, policy_overrides={"timeout_ms": 1})
     before = await world.find()
-    closed = []
+    closed: list[bool] = []
     before.outfit.poster._transport.aclose = _noting(closed)
     world.put()
 

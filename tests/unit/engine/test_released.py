@@ -70,7 +70,7 @@ def test_what_is_taken_out_of_a_lane_is_settled_like_the_rest():
 
 
 def test_a_full_lane_has_room_again_when_enough_is_taken_out():
-    told = []
+    told: list[bool] = []
     lane = Lane(1, _nothing, told.append)
     lane.put([record(n) for n in range(LANE_RECORDS + 1)])
 

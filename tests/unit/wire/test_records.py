@@ -1,5 +1,7 @@
 """Headers and keys of our records."""
 
+from dataclasses import replace
+
 import pytest
 
 from streams.errors import RecordError
@@ -177,8 +179,7 @@ def test_a_record_that_cannot_be_read_is_named_by_its_position():
 
 
 def parked_item(**fields):
-    given = {"delivery_id": "dlv_1", "target": "crm", "attempt": 0, "fence": -1} | fields
-    return RetryItem(**given)
+    return replace(RetryItem(delivery_id="dlv_1", target="crm", attempt=0, fence=-1), **fields)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode, b64encode
+from typing import Any
 
 import pytest
 import standardwebhooks
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.rsa import (
+    RSAPrivateKey,
+    RSAPublicKey,
+    generate_private_key,
+)
 from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -47,7 +52,7 @@ PUBLIC = Ed25519PrivateKey.from_private_bytes(SEED).public_key()
 
 
 def request(**changes):
-    given = {
+    given: dict[str, Any] = {
         "url": parse_url("https://b.example:8443/users/bo/inbox?x=1"),
         "content_type": b"application/activity+json",
         "body": BODY,
@@ -192,6 +197,7 @@ def test_a_pss_signature_of_ours_verifies_by_the_rfcs_parameters():
     RFC 9421 §3.3.1: SHA-512 twice, a salt of 64 bytes.
     """
     key = message_key(vectors.RSA_V1_5_KEY)
+    assert isinstance(key, RSAPrivateKey)
     made = dict(HttpMessage(key, "k", pss=True).sign(request()))
     base = base_of(made, request())
 

@@ -354,8 +354,8 @@ class Partition:
             )
             return None
         folded = self.row(key)
-        if folded is None or folded.token != row.token:
-            return None
+        if folded is None or folded.token != row.token or folded.phase is not Phase.CLAIMED:
+            return None  # another owner has settled it already: we were that slow
         return Claim(key, folded, epoch, started)
 
     async def settle(self, claim: Claim, row: Row, judgement: Judgement) -> bool:

@@ -56,7 +56,7 @@ async def retry_lateness(suite: Suite) -> Figure:
         async with Watch(world, {"worker": [worker]}) as watch:
             calls = await place.until_called(count, within_s=180)
             first_due = min(call.t for call in calls) + delay_ms / 1000
-            idle_share = await _rest(watch, first_due)
+            idle_share, idle_s = await _rest(watch, first_due)
             suite.say(f"waiting used {idle_share:.2%} of a core; now the retries")
             await watch.until(count, per_s=2)
         calls = await place.until_called(2 * count)
@@ -85,7 +85,7 @@ async def retry_lateness(suite: Suite) -> Figure:
             unit="%",
             runs=(idle_share * 100,),
             limit=at_most(1.0),
-            note="of a core, worker, while all wait and none is due",
+            note=f"of a core, worker, over {idle_s:.0f} s in which all wait and none is due",
         ),
     )
     return Figure(
@@ -101,10 +101,16 @@ async def retry_lateness(suite: Suite) -> Figure:
     )
 
 
-async def _rest(watch: Watch, first_due: float) -> float:
-    """The worker's share of a core from now, all first attempts made, to the first retry that can be due.
+async def _rest(watch: Watch, first_due: float) -> tuple[float, float]:
+    """Wait from now, all first attempts made, until shortly before the first retry can be due.
 
-    Nothing is asked of broker or worker meanwhile. `first_due`: epoch seconds.
+    Nothing is asked of broker or worker meanwhile.
+
+    Args:
+        first_due: Epoch seconds.
+
+    Returns:
+        The worker's share of a core, and over how many seconds.
     """
     await asyncio.sleep(REST_S)
     left_s = first_due - REST_S - time.time()
@@ -113,7 +119,7 @@ async def _rest(watch: Watch, first_due: float) -> float:
     start = _now(watch)
     await asyncio.sleep(left_s)
     end = _now(watch)
-    return (end.cpu_s["worker"] - start.cpu_s["worker"]) / (end.t - start.t)
+    return (end.cpu_s["worker"] - start.cpu_s["worker"]) / (end.t - start.t), left_s
 
 
 def _now(watch: Watch) -> Sample:

@@ -8,98 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
-import trustme
 
-from streams.model.activity import Recipient
-from streams.model.ledger import FailurePhase, Phase, Row
-from streams.model.observation import Observation
-from streams.model.target import Target
+from streams.model.ledger import Phase, Row
 from streams.rules.decide import EffectMode, RedriveAsked, decide
-from streams.wire.codec import encode_dead_letter
-from tests.field.desk import T0, OverSockets, Scripted, activity_for, desk_of, target_of
+from tests.field.answers import IMPATIENT, fields_of, is_in_doubt, is_refused, status, tell
+from tests.field.desk import T0, target_of
 from tests.unit.edge.http_peer import (
     OK,
     Link,
     Peer,
-    Script,
     answering,
     ending,
     serving,
     silent,
-    transport_of,
 )
-
-IMPATIENT = replace(target_of().policy, timeout_ms=150)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Told:
-    """What a delivery came to."""
-
-    row: Row
-    requests: list[bytes]
-    connections: int
-    waits_ms: list[int]
-    letter: bytes
-    summary: str
-    shown: str
-
-
-def status(number: int, head: bytes = b"", body: bytes = b"") -> bytes:
-    return b"HTTP/1.1 %d X\r\n%sContent-Length: %d\r\n\r\n%s" % (number, head, len(body), body)
-
-
-async def tell(monkeypatch, *scripts: Script, url: str = "", **changes) -> Told:
-    """Deliver to a peer that follows the scripts, until nothing is open."""
-    transport = transport_of()
-    async with Peer(*scripts) as peer:
-        target: Target = target_of(url or peer.url, **changes)
-        async with desk_of(monkeypatch, OverSockets(transport), crm=target) as desk:
-            activity = activity_for()
-            [row] = await desk.deliver(activity)
-            letter = desk.letter(activity)
-            await transport.close()
-            return Told(
-                row=row,
-                requests=peer.requests,
-                connections=peer.connections,
-                waits_ms=desk.paper.waits_ms,
-                letter=b"" if letter is None else encode_dead_letter(letter),
-                summary="" if letter is None else letter.deliveries[0].summary,
-                shown=desk.shown(),
-            )
-
-
-def is_refused(told: Told, code: str) -> bool:
-    row = told.row
-    return (row.phase, row.failure_phase, row.code, row.attempts, row.effect_unknown) == (
-        Phase.DEAD,
-        FailurePhase.REJECTED_PERMANENT,
-        code,
-        1,
-        False,
-    )
-
-
-def is_in_doubt(told: Told, code: str) -> bool:
-    row = told.row
-    return (row.phase, row.code, row.attempts, row.reconciliation_required) == (
-        Phase.DEAD,
-        code,
-        1,
-        True,
-    )
-
-
-def fields_of(request: bytes) -> dict[bytes, bytes]:
-    head = request.partition(b"\r\n\r\n")[0]
-    return dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
 
 
 @pytest.mark.parametrize("head", [b"Retry-After: 3600\r\n", b""])
@@ -357,80 +282,3 @@ async def test_d09_five_attempts_are_five_requests(monkeypatch):
     assert [b"%d" % n for n in range(1, 6)] == [
         fields_of(request)[b"outbox-attempt"] for request in told.requests
     ]
-
-
-FAKE = "api_key=FAKEEX0001"
-
-
-@asynccontextmanager
-async def untrusted() -> AsyncIterator[str]:
-    """A TLS server whose certificate nobody signed that we trust; its URL."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
-    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
-    yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/h"
-    server.close()
-
-
-@asynccontextmanager
-async def gone() -> AsyncIterator[str]:
-    """A port at which nobody listens any more."""
-    async with Peer(serving()) as peer:
-        url = peer.url
-    yield url
-
-
-@asynccontextmanager
-async def closing() -> AsyncIterator[str]:
-    """A peer that closes before a reply."""
-    async with Peer(answering(b"")) as peer:
-        yield peer.url
-
-
-@asynccontextmanager
-async def refusing() -> AsyncIterator[str]:
-    """A peer that answers 401."""
-    async with Peer(serving(status(401))) as peer:
-        yield peer.url
-
-
-@pytest.mark.parametrize(
-    ("place", "code"),
-    [
-        (closing, "read_closed"),
-        (gone, "connect_refused"),
-        (untrusted, "tls_certificate_invalid"),
-        (refusing, "http_401"),
-    ],
-)
-async def test_f08_no_failure_repeats_the_url(monkeypatch, place, code):
-    """
-    F08, D-043: neither row nor dead letter, log line or metric knows more than the code.
-    """
-    async with place() as url:
-        once = replace(target_of().policy, max_attempts=1)
-        told = await tell(monkeypatch, serving(), url=f"{url}?{FAKE}", policy=once)
-
-    assert code == told.row.cause
-    assert "FAKEEX0001" not in told.shown + repr(told.row) + told.summary
-    assert b"FAKEEX0001" not in told.letter
-
-
-async def test_f08_an_inbox_that_is_the_credential_is_shown_by_its_host(monkeypatch):
-    """
-    F08, F07: an inbox URL is its delivery's identity; dead letter and lines show a template of it.
-    """
-    inbox = f"https://b.example/hooks/FAKEEX0001?{FAKE}"
-    target = target_of(inbox, key=inbox)
-    caller = Scripted(anyone=[Observation(status=401)])
-    async with desk_of(monkeypatch, caller, anyone=target) as desk:
-        activity = activity_for(Recipient(inbox=inbox))
-        await desk.deliver(activity)
-        letter = desk.letter(activity)
-        assert letter is not None
-        desk.teller.exhausted(letter)
-        shown = desk.shown()
-
-    assert "https://b.example/hooks/" in shown
-    assert "FAKEEX0001" not in shown
-    assert b"FAKEEX0001" not in encode_dead_letter(letter)

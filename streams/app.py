@@ -363,6 +363,15 @@ async def _main(settings: Settings) -> int:
             os._exit(0)
         service.ending.asked.set()
 
+    def on_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A timer's or a future's callback failed: whoever it should have told waits for ever."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and "handle" in context:
+            service.ending.fatal(error)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(on_failure)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     code = await service.run()

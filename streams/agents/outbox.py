@@ -117,6 +117,9 @@ class OutboxAgent:
         if not await partition.until_led(lane.assignment):
             return
         decision = self._decide(partition, record, activity)
+        if decision.kind is Admitted.TOO_MANY:
+            self.tasks.spawn(self._reject(lane, record, "too_many_deliveries"))
+            return
         wanted = _wanted(partition, activity, decision)
         if wanted:
             await self._start(lane, record, activity, decision, wanted)

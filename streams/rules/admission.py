@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from streams.model.ledger import ActivityRow, Admission
 
-HASH_BYTES = 8
+DELIVERIES_MAX: Final = 3_000
+"""Deliveries that one activity may come to have, over all its records. Given up together they make a
+dead letter of 1.6 MB at most; a topic takes 2 MiB (field case E08)."""
+
+HASH_BYTES: Final = 8
 """Length of one recipient's hash in `Admission.targets`."""
 
 
@@ -22,6 +27,8 @@ class Admitted(StrEnum):
     """Another record of the same activity that brings nobody new."""
     CONFLICT = "conflict"
     """Another record of the same activity with other content."""
+    TOO_MANY = "too_many"
+    """It would bring the activity more deliveries than one dead letter can hold: nothing is sent."""
     TOO_OLD = "too_old"
     """Older than the dedupe window and unknown: it may have been delivered and forgotten, so it is
     dead-lettered and not sent."""
@@ -78,6 +85,8 @@ def admit(
     mine = frozenset(owned)
     repeated = tuple(i for i in everyone if i not in mine)
     added = [recipients[i] for i in owned if recipients[i] not in brought_by]
+    if added and known.deliveries + len(added) > DELIVERIES_MAX:
+        return AdmissionDecision(kind=Admitted.TOO_MANY, row=known)
     if added:
         more = Admission(offset=offset, targets=b"".join(added))
         row = replace(known, admissions=(*known.admissions, more))

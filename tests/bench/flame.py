@@ -84,7 +84,7 @@ async def _record(worker: Worker, form: str, file: Path, seconds: int) -> None:
         raise BenchError("py-spy is not installed: make setup")
     process = await asyncio.create_subprocess_exec(
         *(spy, "record", "--pid", str(worker.pid), "--duration", str(seconds)),
-        *("--rate", str(RATE), "--format", form, "--output", str(file), "--nonblocking"),
+        *("--rate", str(RATE), "--format", form, "--output", str(file)),
         env=clean_environment(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -134,16 +134,16 @@ def _shares(stacks: Iterable[str], receiver: str) -> str:
 
 def _function(frame: str) -> str:
     """`name (file)` of a frame, its line left out: lines of one function are one share."""
-    return frame.rsplit(":", 1)[0].rstrip(")") + ")" if ":" in frame else frame
+    name, bracket, place = frame.rpartition(" (")
+    return f"{name} ({place.rpartition(':')[0] or place.rstrip(')')})" if bracket else frame
 
 
 def _room(function: str) -> str:
     """The package that a function belongs to; of ours, the room."""
-    file = function.rpartition("(")[2].rstrip(")")
-    parts = Path(file.replace("site-packages/", "")).with_suffix("").parts
+    parts = Path(function.rpartition(" (")[2].rstrip(")")).parts
     if "streams" in parts:
         return "/".join(parts[parts.index("streams") :][:2])
-    return parts[0] if parts else function
+    return parts[0].removesuffix(".py") if parts else "unknown"
 
 
 def _ours(within: Counter[str]) -> Counter[str]:

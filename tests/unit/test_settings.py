@@ -141,6 +141,9 @@ def test_every_broken_rule_has_its_line(settings_for: SettingsFor) -> None:
         ("api_tokens", "canary-token"),
         ("api_jwks_url", "file:///keys"),
         ("schema_registry_url", "registry:8081"),
+        ("activitypub_key", "canary-key"),
+        ("activitypub_key_id", 'a"b'),
+        ("activitypub_signing", "hmac"),
         ("partitions", 0),
         ("max_activity_bytes", 1_048_577),
         ("tls_ca_file", "/no/such/file"),
@@ -189,6 +192,14 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(
         (
             {"api_jwks_url": "https://id.example/keys", "api_jwks_audience": "outbox"},
             "OUTBOX_API_JWKS_ISSUER: must be set with OUTBOX_API_JWKS_URL",
+        ),
+        (
+            {"activitypub_key_id": "https://a.example/al#main-key"},
+            "OUTBOX_ACTIVITYPUB_KEY: must be set with OUTBOX_ACTIVITYPUB_KEY_ID",
+        ),
+        (
+            {"activitypub_key": "env:KEY"},
+            "OUTBOX_ACTIVITYPUB_KEY_ID: must be set with OUTBOX_ACTIVITYPUB_KEY",
         ),
         (
             {"max_held_bytes": 1_000},

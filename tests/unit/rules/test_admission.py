@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streams.model.ledger import ActivityRow, Admission
-from streams.rules.admission import Admitted, admit
+from streams.rules.admission import DELIVERIES_MAX, Admitted, admit
 
 NOW = 1_767_225_600_000
 DAY = 86_400_000
@@ -123,3 +123,12 @@ def test_a_record_that_waited_in_the_topic_for_long_goes_on():
     row = replace(known((5, A)), first_seen_ms=NOW - 6 * DAY)
 
     assert Admitted.REDELIVERED is given(row, A, record_ms=NOW - 8 * DAY).kind
+
+
+def test_an_activity_cannot_come_to_more_deliveries_than_one_dead_letter_holds():
+    """E08: a dead letter too large for its topic could never be written, and its partition would stand."""
+    full = known((3, b"".join(n.to_bytes(8, "big") for n in range(DELIVERIES_MAX - 1))))
+
+    assert Admitted.NEW is given(full, A).kind
+    assert Admitted.TOO_MANY is given(full, A, B).kind
+    assert full is given(full, A, B).row

@@ -184,8 +184,8 @@ class Letters:
         """
         for key, value in dict(records).items():
             writing = self._writing.get(key)
-            if writing is not None and (writing.scheduled or writing.in_flight):
-                continue  # what we write next lands after this one
+            if writing is not None and writing.scheduled:
+                continue  # what we write next lands after this one; what is on its way may not
             if writing is not None and _is_last(writing, value):
                 continue
             activity = partition.activity(key)

@@ -11,7 +11,6 @@ receiver share the machine. OUTBOX_BROKERS names another cluster than one starte
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import tempfile
 from pathlib import Path
@@ -28,8 +27,6 @@ FIRST_DELAY_MS: Final = 30_000
 async def measure(brokers: str, folder: Path, retries: int, seconds: int) -> list[float]:
     """Milliseconds from due to called, of each retry."""
     overrides = {
-        "log_level": "ERROR",
-        "health_address": "127.0.0.1:18099",
         "policy_activity_first_delay_ms": FIRST_DELAY_MS,
         "policy_activity_max_delay_ms": FIRST_DELAY_MS,
         "policy_activity_jitter_ms": seconds * 1_000,
@@ -37,8 +34,7 @@ async def measure(brokers: str, folder: Path, retries: int, seconds: int) -> lis
         "policy_activity_lease_ms": 40_000,
     }
     async with World(brokers, folder, overrides) as world:
-        worker = world.launch("w1")
-        await world.until_true(worker.is_ready, "the worker to be ready")
+        await world.work()
         load = [world.activity(f"urn:late:{n}", f"/flaky/1/{n}") for n in range(retries)]
         await world.produce(*load)
         await world.until(

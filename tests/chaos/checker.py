@@ -143,32 +143,41 @@ def _moves(history: History, folded: Folded) -> Iterator[Violation]:
 
 
 def _move(before: Row | None, entry: Entry, max_attempts: int) -> tuple[Wrong, str] | None:
-    row, phase = entry.row, "" if before is None else before["phase"]
+    """What is wrong with a record that follows the row `before`; None when nothing is."""
+    row, was = entry.row, before or {"phase": "", "attempts": 0, "token": b"", "budget": 0}
+    if entry.kind == "REPAIR":
+        return None if row == before else (Wrong.DISAGREES, "a repair changed the row")
+    if row is None:
+        return Wrong.DISAGREES, "only a repair or an end of life may delete a row"
     match entry.kind:
-        case "REPAIR":
-            if row != before:
-                return Wrong.DISAGREES, "a repair changed the row"
-        case _ if row is None:
-            return Wrong.DISAGREES, "only a repair or an end of life may delete a row"
         case "CLAIM":
-            if phase not in ("", "waiting", "queued"):
-                return Wrong.DISAGREES, f"claimed what is {phase}"
-            if row["attempts"] != (0 if before is None else before["attempts"]) + 1:
-                return Wrong.OVER_BUDGET, "a claim must count one attempt more"
-            if row["attempts"] > max_attempts:
-                return Wrong.OVER_BUDGET, f"attempt {row['attempts']} of {max_attempts}"
+            return _claim(was, row, max_attempts)
         case "REPORT":
-            if phase in SETTLED:
-                return Wrong.DISAGREES, f"a second verdict, {row['phase']} after {phase}"
-            if phase == "claimed" and row["token"] != (before or {})["token"]:
-                return Wrong.DISAGREES, "a report of a claim that does not stand"
-            if phase != "claimed" and row["phase"] != "dead":
-                return Wrong.DISAGREES, f"{row['phase']} without a claim"
+            return _report(was, row)
         case "REDRIVE":
-            if phase != "dead" or row["budget"] != (before or {})["budget"] + 1:
-                return Wrong.DISAGREES, "only a dead letter can be redriven, once"
+            once = was["phase"] == "dead" and row["budget"] == was["budget"] + 1
+            return None if once else (Wrong.DISAGREES, "only a dead letter is redriven, once")
         case kind:
             return Wrong.DISAGREES, f"{kind} has no place under a delivery"
+
+
+def _claim(was: Row, row: Row, max_attempts: int) -> tuple[Wrong, str] | None:
+    if was["phase"] not in ("", "waiting", "queued"):
+        return Wrong.DISAGREES, f"claimed what is {was['phase']}"
+    if row["attempts"] != was["attempts"] + 1:
+        return Wrong.OVER_BUDGET, "a claim must count one attempt more"
+    if row["attempts"] > max_attempts:
+        return Wrong.OVER_BUDGET, f"attempt {row['attempts']} of {max_attempts}"
+    return None
+
+
+def _report(was: Row, row: Row) -> tuple[Wrong, str] | None:
+    if was["phase"] in SETTLED:
+        return Wrong.DISAGREES, f"a second verdict, {row['phase']} after {was['phase']}"
+    if was["phase"] == "claimed" and row["token"] != was["token"]:
+        return Wrong.DISAGREES, "a report of a claim that does not stand"
+    if was["phase"] != "claimed" and row["phase"] != "dead":
+        return Wrong.DISAGREES, f"{row['phase']} without a claim"
     return None
 
 

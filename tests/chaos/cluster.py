@@ -32,17 +32,15 @@ class ProxiedKafka(LocalKafka):
     def _start(self, number: int) -> None:
         front, behind = self.doors[number]
         file = self._dir(number) / "properties"
-        lines = []
-        for line in file.read_text().splitlines():
-            name = line.partition("=")[0]
-            if "PROXIED" not in line:
-                if name == "listeners":
-                    line += f",PROXIED://{HOST}:{behind}"
-                elif name == "advertised.listeners":
-                    line += f",PROXIED://{HOST}:{front}"
-                elif name == "listener.security.protocol.map":
-                    line += ",PROXIED:PLAINTEXT"
-            lines.append(line)
+        more = {
+            "listeners": f",PROXIED://{HOST}:{behind}",
+            "advertised.listeners": f",PROXIED://{HOST}:{front}",
+            "listener.security.protocol.map": ",PROXIED:PLAINTEXT",
+        }
+        lines = [
+            line if "PROXIED" in line else line + more.get(line.partition("=")[0], "")
+            for line in file.read_text().splitlines()
+        ]
         file.write_text("\n".join(lines) + "\n")
         super()._start(number)
 

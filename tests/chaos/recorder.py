@@ -53,6 +53,7 @@ class Recorder:
         )
         self._places = [TopicPartition(topic, p) for topic in read for p in range(partitions)]
         self._read: dict[TopicPartition, int] = dict.fromkeys(self._places, 0)
+        self._came = asyncio.Event()
 
     async def start(self) -> None:
         """Follow from the beginning."""
@@ -83,6 +84,7 @@ class Recorder:
                 for record in records:
                     self._take(record)
                 self._read[tp] = records[-1].offset + 1
+            self._came.set()
 
     def _take(self, record: Record) -> None:
         t, h, value = self._topics, self.history, record.value
@@ -110,6 +112,12 @@ class Recorder:
                 Retry(topic=record.topic, activity=activity, due_ms=due_ms, items=items, **at)
             )
 
+    async def until_owned(self, partitions: int) -> None:
+        """Wait until every partition of the ledger has had its first OWNER."""
+        while len({entry.partition for entry in self.history.ledger}) < partitions:
+            self._came.clear()
+            await self._came.wait()
+
     async def look(self) -> None:
         """Bring the history up to now: group offsets first, then all that the topics hold.
 
@@ -124,7 +132,8 @@ class Recorder:
             while any(self._read[tp] < end for tp, end in ends.items()):
                 if self._reading.done():
                     self._reading.result()
-                await asyncio.sleep(0.05)
+                self._came.clear()
+                await self._came.wait()
         consumed = {self._topics.outbox, self._topics.commands, *self._retries}
         self.history.ends = {
             (tp.topic, tp.partition): end for tp, end in ends.items() if tp.topic in consumed

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from streams.edge.receiver import Receiver
 from streams.rules.identity import partition_of
@@ -221,8 +222,6 @@ class Site:
         )
 
     async def _shorten_the_lag(self, bootstrap: str) -> None:
-        from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()
         try:

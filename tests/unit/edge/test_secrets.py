@@ -93,7 +93,9 @@ def test_tls_files_that_are_not_there_are_refused_by_their_field(tmp_path):
 def test_tls_files_that_are_no_pem_are_refused_by_their_field(tmp_path):
     (tmp_path / "a.pem").write_text("canary")
 
-    with pytest.raises(TargetError, match="tls_cert_file, tls_key_file: hold no such PEM") as refused:
+    with pytest.raises(
+        TargetError, match="tls_cert_file, tls_key_file: hold no such PEM"
+    ) as refused:
         client_context(Tls(cert_file=f"{tmp_path}/a.pem", key_file=f"{tmp_path}/a.pem"))
 
     assert "canary" not in str(refused.value)

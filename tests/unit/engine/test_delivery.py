@@ -15,6 +15,7 @@ from streams.model.ledger import FailurePhase, Kind, Phase, Row
 from streams.model.target import Target
 from streams.model.verdict import Judgement, Verdict
 from streams.rules.decide import Turned
+from streams.wire.commands import LateReport
 from tests.sim.broker import BASE_MS
 from tests.sim.loop import run_virtual
 from tests.sim.machine import Quiet
@@ -370,7 +371,8 @@ def test_a_foreign_claim_on_an_idempotent_target_is_tried_again_by_its_retry():
     """C-03: by what the claim was made under; settled first, then claimed anew (rule 5)."""
 
     async def scenario(world: World) -> None:
-        await world.has(Kind.CLAIM, row(Phase.CLAIMED, idempotent=True, admitted_ms=BASE_MS))
+        claimed = row(idempotent=True, admitted_ms=BASE_MS, first_claim_ms=BASE_MS)
+        await world.has(Kind.CLAIM, claimed)
         assert await world.handle()
 
         ((_, settled),) = world.wrote
@@ -383,8 +385,6 @@ def test_a_foreign_claim_that_is_reported_late_is_settled_by_that():
     """Rule 4: without waiting the lease out."""
 
     async def scenario(world: World) -> None:
-        from streams.wire.commands import LateReport
-
         await world.has(Kind.CLAIM, row(Phase.CLAIMED))
         report = LateReport(delivery_key=KEY, token=b"0" * 16, judgement=SENT)
         world.member.partition.heard_late(report)

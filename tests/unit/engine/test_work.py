@@ -1,0 +1,164 @@
+"""Work in flight: bounded, counted down record by record, and never failing unseen."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from streams.engine.work import Runner, Tasks
+from tests.sim.loop import run_virtual
+
+
+class Deliveries:
+    """A deliverer whose deliveries end when, and as, the test says."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.ends: dict[str, asyncio.Future[bool]] = {}
+
+    async def on_trigger(self, trigger: str) -> bool:
+        self.started.append(trigger)
+        self.ends[trigger] = asyncio.get_running_loop().create_future()
+        return await self.ends[trigger]
+
+
+class LaneOf:
+    def __init__(self) -> None:
+        self.settled: list[Any] = []
+
+    def settle(self, record: Any) -> None:
+        self.settled.append(record)
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def running(scenario: Any, *, at_most: int = 10) -> list[BaseException]:
+    faults: list[BaseException] = []
+
+    async def play() -> None:
+        deliveries, lane = Deliveries(), LaneOf()
+        runner = Runner(cast("Any", deliveries), Tasks(faults.append), at_most)
+        await scenario(runner, deliveries, lane)
+
+    run_virtual(play())
+    return faults
+
+
+def test_a_record_is_settled_when_all_its_deliveries_need_nothing_more():
+    """Rule 9: in whatever order they end."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        await runner.run(lane, "record", cast("Any", ["a", "b", "c"]))
+        await turns()
+        for name in ("c", "a"):
+            deliveries.ends[name].set_result(True)
+        await turns()
+        assert [] == lane.settled
+        deliveries.ends["b"].set_result(True)
+        await turns()
+        assert ["record"] == lane.settled
+        assert 0 == runner.in_flight
+
+    assert [] == running(scenario)
+
+
+def test_a_record_with_a_delivery_that_may_not_be_acknowledged_is_never_settled():
+    """Its assignment is over: it comes again to the next owner."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        await runner.run(lane, "record", cast("Any", ["a", "b"]))
+        await turns()
+        deliveries.ends["a"].set_result(False)
+        deliveries.ends["b"].set_result(True)
+        await turns()
+        assert [] == lane.settled
+
+    running(scenario)
+
+
+def test_no_more_deliveries_run_than_the_worker_has_room_for():
+    """O-034: the rest waits in the topic, not in memory."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        starting = asyncio.create_task(runner.run(lane, "record", cast("Any", list("abcd"))))
+        await turns()
+        assert ["a", "b"] == deliveries.started
+        assert not starting.done()
+        deliveries.ends["a"].set_result(True)
+        await turns()
+        assert ["a", "b", "c"] == deliveries.started
+        for name in ("b", "c"):
+            deliveries.ends[name].set_result(True)
+        await starting
+        assert list("abcd") == deliveries.started
+
+    running(scenario, at_most=2)
+
+
+def test_a_delivery_that_fails_gives_its_room_back_and_ends_the_process():
+    """Rule 12: an unexpected exception is never swallowed, and its record not acknowledged."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        await runner.run(lane, "record", cast("Any", ["a"]))
+        await turns()
+        deliveries.ends["a"].set_exception(ZeroDivisionError())
+        await turns()
+        assert ([], 0) == (lane.settled, runner.in_flight)
+
+    assert [ZeroDivisionError] == [type(fault) for fault in running(scenario)]
+
+
+def test_a_runner_that_drains_starts_nothing_and_says_how_much_is_left():
+    """interface.md §1: SIGTERM waits for the calls in flight, and no longer than it may."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        await runner.run(lane, "record", cast("Any", ["a", "b"]))
+        await turns()
+        draining = asyncio.create_task(runner.drain(5.0))
+        await turns()
+        await runner.run(lane, "next", cast("Any", ["c"]))
+        deliveries.ends["a"].set_result(True)
+        assert 1 == await draining
+        assert ["a", "b"] == deliveries.started
+        assert 5.0 == asyncio.get_running_loop().time()
+
+        deliveries.ends["b"].set_result(True)
+        await turns()
+        assert 0 == await runner.drain(5.0)
+
+    running(scenario)
+
+
+def test_a_cancelled_task_is_no_failure():
+    """A worker that stops cancels what is left."""
+    faults: list[BaseException] = []
+
+    async def play() -> None:
+        tasks = Tasks(faults.append)
+        tasks.spawn(asyncio.sleep(60))
+        assert 1 == await tasks.drain(1.0)
+        tasks.cancel()
+        await turns()
+        assert 0 == len(tasks)
+
+    run_virtual(play())
+
+    assert [] == faults
+
+
+def test_the_idle_runner_has_room_for_all():
+    """Room that is given back can be had again: nothing leaks over a thousand records."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        for number in range(1_000):
+            await runner.run(lane, SimpleNamespace(offset=number), cast("Any", ["x"]))
+            await turns()
+            deliveries.ends["x"].set_result(True)
+            await turns()
+        assert 1_000 == len(lane.settled)
+
+    running(scenario, at_most=1)

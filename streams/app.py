@@ -30,6 +30,7 @@ from streams.engine.delivery import Deliverer
 from streams.engine.gate import Gate
 from streams.engine.held import Held
 from streams.engine.letters import Letters
+from streams.engine.observing import History, KafkaHistory, ObservingOutputs, ObservingTeller
 from streams.engine.outfit import InboxSigning, Outfitter
 from streams.engine.outputs import FollowUps, KafkaOutputs, OutputTopics
 from streams.engine.registry import Registry
@@ -152,12 +153,17 @@ class Service:
         teller = Teller(self._metrics)
         letters = Letters(kafka, self._clock, on_dead=teller.exhausted)
         follow_ups = FollowUps(kafka, RetryWriter(kafka, self._clock), letters, self._clock)
+        history = History(
+            KafkaHistory(self._appender, t.observations),
+            worker=settings.worker_id,
+            time=self._clock,
+        )
         deliverer = Deliverer(
             targets=self._registry,
             gate=Gate(self._clock),
             caller=HttpCaller(self._clock, self._metrics, on_gone=self._registry.gone),
-            outputs=follow_ups,
-            telling=teller,
+            outputs=ObservingOutputs(follow_ups, history),
+            telling=ObservingTeller(teller, history),
             time=self._clock,
         )
         self._runner = Runner(deliverer, self._tasks, settings.max_in_flight)

@@ -91,7 +91,8 @@ class Partition:
         self._spawn = spawn
         self._owner_token = b""
         self._epoch = -1
-        self._waits: dict[tuple[Kind, bytes], tuple[asyncio.Future[bool], Row | None]] = {}
+        # By kind, token and epoch: an owner that adopts our claim reports it under the same token.
+        self._waits: dict[tuple[Kind, bytes, int], tuple[asyncio.Future[bool], Row | None]] = {}
         self._watchers: dict[bytes, list[asyncio.Future[None]]] = {}
         self._first_seen: dict[bytes, float] = {}
         self._hot: dict[bytes, Row | None] = {}
@@ -182,7 +183,7 @@ class Partition:
                 self._on_owner(record)
                 continue
             touched.append(record.key)
-            waited = self._waits.pop((record.kind, record.token), None)
+            waited = self._waits.pop((record.kind, record.token, record.epoch), None)
             if waited is not None:
                 done.append((waited[0], valid))
             if valid:
@@ -306,7 +307,7 @@ class Partition:
         if not self.assignment:
             return False
         folded: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waits[kind, token] = (folded, row)
+        self._waits[kind, token, epoch] = (folded, row)
         self._ledger.append(kind, key, value, epoch, token)
         return await folded
 

@@ -33,6 +33,7 @@ class Judgement:
         retry_after: `Retry-After` values that the schedule must honour.
         disables_target: 410: the target is gone.
         provider_message_id: Kept from a `sent` answer.
+        duration_ms: Wall time of the call; 0 where there was none, or where it came as a late report.
     """
 
     verdict: Verdict
@@ -42,3 +43,4 @@ class Judgement:
     retry_after: tuple[str, ...] = ()
     disables_target: bool = False
     provider_message_id: str | None = None
+    duration_ms: int = 0

@@ -78,7 +78,7 @@ def judge(observation: Observation, target: Target) -> Judgement:
     stays ambiguous for an idempotent target too; `may_repeat` says whether it is tried again.
     """
     if observation.fault is not None:
-        return _judge_fault(observation.fault)
+        return _judge_fault(observation.fault, observation.duration_ms)
     status = observation.status or 0
     verdict = _verdict_of(status, observation, target)
     return Judgement(
@@ -89,6 +89,7 @@ def judge(observation: Observation, target: Target) -> Judgement:
         retry_after=observation.retry_after if verdict in _RETURNING else (),
         disables_target=status == GONE and verdict is Verdict.REFUSED,
         provider_message_id=(observation.provider_message_id if verdict is Verdict.SENT else None),
+        duration_ms=observation.duration_ms,
     )
 
 
@@ -103,9 +104,9 @@ def may_repeat(judgement: Judgement, idempotent: bool) -> bool:
     return judgement.verdict is Verdict.RETRY
 
 
-def _judge_fault(fault: Fault) -> Judgement:
+def _judge_fault(fault: Fault, duration_ms: int) -> Judgement:
     verdict, phase = STAGES[fault.stage]
-    return Judgement(verdict=verdict, code=fault.code, phase=phase)
+    return Judgement(verdict=verdict, code=fault.code, phase=phase, duration_ms=duration_ms)
 
 
 def _verdict_of(status: int, observation: Observation, target: Target) -> Verdict:

@@ -112,11 +112,9 @@ def flat_encoder(name: str) -> Callable[[object], bytes]:
     Raises:
         SchemaError: when a field is of no type that it knows.
     """
-    schemas = schema_set(name)
-    fields = schemas.current["fields"]
-    head = MARK + schemas.fingerprint
-    read = attrgetter(*(field["name"] for field in fields))
-    writers = [_scalar_writer(field["type"], field["name"]) for field in fields]
+    head, fields = field_writers(name)
+    read = attrgetter(*fields)
+    writers = list(fields.values())
 
     def encode(value: object) -> bytes:
         return head + b"".join(
@@ -124,6 +122,21 @@ def flat_encoder(name: str) -> Callable[[object], bytes]:
         )
 
     return encode
+
+
+def field_writers(name: str) -> tuple[bytes, dict[str, Callable[[Any], bytes]]]:
+    """What a record of nothing but scalars begins with, and each field's writer, in order.
+
+    For who writes most of a record once and joins the rest to it.
+
+    Raises:
+        SchemaError: when a field is of no type that it knows.
+    """
+    schemas = schema_set(name)
+    fields = schemas.current["fields"]
+    return MARK + schemas.fingerprint, {
+        field["name"]: _scalar_writer(field["type"], field["name"]) for field in fields
+    }
 
 
 def _scalar_writer(type_: Schema, field: str) -> Callable[[Any], bytes]:

@@ -90,7 +90,8 @@ async def _run(names: list[str], scale: float, folder: Path) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     began = time.monotonic()
-    facts = machine() | {"scale": f"{scale:g}"}
+    counts = "" if scale == 1 else ": no number of this run counts"
+    facts = machine() | {"scale": f"{scale:g}{counts}"}
     found: dict[str, Figure] = {}
     failed: dict[str, str] = {}
     async with stage() as there, AsyncExitStack() as closing:

@@ -34,6 +34,7 @@ HEADERS: Final = {
     "webhook-id": "dlv_0123456789abcdef0123456789abcdef-1",
     "idempotency-key": "dlv_0123456789abcdef0123456789abcdef-1",
     "webhook-timestamp": "1796000000",
+    "webhook-signature": "v1,0123456789abcdefABCDEF0123456789abcdefABCDE=",
     "outbox-attempt": "1",
     "user-agent": "outbox/1",
 }

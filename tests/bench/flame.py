@@ -24,7 +24,7 @@ import uvloop
 from tests.bench.children import START_S, Worker, clean_environment
 from tests.bench.preload import activities
 from tests.bench.proc import BenchError, machine
-from tests.bench.stage import in_flight, stage
+from tests.bench.stage import TARGET, in_flight, stage
 from tests.bench.suite import Suite
 from tests.bench.watch import Watch
 
@@ -58,9 +58,10 @@ async def _profile(seconds: int, out: Path) -> str:
         suite = Suite(stage=there, scale=1.0, closing=closing)
         place = await closing.enter_async_context(suite.receiver())
         world = await closing.enter_async_context(there.world(**in_flight(64)))
+        await world.register(place.url("/ok"))
         count = PER_S_MOST * 2 * seconds
         suite.say(f"preloading {count:,} activities")
-        records = activities("p", count, [place.url("/ok")])
+        records = activities("p", count, [TARGET])
         await world.preload(world.topics.outbox, records)
         worker = world.start()
         async with Watch(world, {"worker": [worker]}) as watch:

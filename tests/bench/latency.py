@@ -27,7 +27,7 @@ from tests.bench.results import (
     calibrate,
     percentile,
 )
-from tests.bench.stage import World, in_flight
+from tests.bench.stage import TARGET, World, in_flight
 from tests.bench.suite import Suite
 from tests.bench.watch import Watch, Window, between, middle
 
@@ -53,6 +53,7 @@ async def latency(suite: Suite) -> Figure:
     rate = median(w.per_s for w in (await measured(suite)).at_64) / 2
     rounds = _Rounds()
     async with suite.receiver(logs=True) as place, suite.stage.world(**in_flight(64)) as world:
+        await world.register(place.url("/ok"))
         worker = world.start()
         await worker.ready()
         producer = AIOKafkaProducer(**world.options, enable_idempotence=True, linger_ms=0)
@@ -84,7 +85,7 @@ class _Sender:
 
     async def window(self, name: str, rate: float, seconds: float, rounds: _Rounds) -> None:
         """One window through the product."""
-        records = activities(name, int(rate * seconds), [self.place.url("/ok")])
+        records = activities(name, int(rate * seconds), [TARGET])
         ids = [_message_id(record) for record in records]
         before = await self.watch.look()
         sent = await self._send(self.world.topics.outbox, records, rate, rounds)
@@ -100,7 +101,7 @@ class _Sender:
     async def floor(self, name: str, rate: float, seconds: float, rounds: _Rounds) -> None:
         """The same records at the same rate into a topic that nobody but a bare consumer reads."""
         topic = self.world.topics.observations
-        records = activities(name, int(rate * seconds), [self.place.url("/ok")])
+        records = activities(name, int(rate * seconds), [TARGET])
         consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             **self.world.options, enable_auto_commit=False
         )

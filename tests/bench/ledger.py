@@ -17,7 +17,7 @@ from tests.bench.preload import PARTITIONS, activities, known_rows
 from tests.bench.proc import BenchError, cpu_s
 from tests.bench.receivers import Place
 from tests.bench.results import Bars, Calibration, Figure, Row, at_least, at_most, calibrate
-from tests.bench.stage import World, in_flight
+from tests.bench.stage import TARGET, World, in_flight
 from tests.bench.suite import Suite
 from tests.bench.watch import Watch, Window, middle, window
 
@@ -206,7 +206,8 @@ async def _beside(suite: Suite, place: Place, known: int, run: str) -> Window:
 
 async def _deliver(suite: Suite, world: World, place: Place, run: str) -> Window:
     count = suite.some(DELIVERIES, least=400)
-    await world.preload(world.topics.outbox, activities(run, count, [place.url("/ok")]))
+    await world.register(place.url("/ok"))
+    await world.preload(world.topics.outbox, activities(run, count, [TARGET]))
     async with Watch(world, {}) as before:
         base = await before.count(world.topics.receipts)
     worker = world.start(folder="kept")

@@ -55,5 +55,8 @@ def _lines(axes: Any, plot: Lines) -> None:
         axes.set_xscale("log")
     if plot.limit is not None:
         axes.axvline(plot.limit, color="black", linestyle="--", linewidth=1)
+    if plot.limit_y is not None:
+        axes.axhline(plot.limit_y, color="black", linestyle="--", linewidth=1)
+    axes.set_ylim(bottom=0)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=9)

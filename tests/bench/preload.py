@@ -107,28 +107,28 @@ def _add(builder: Any, record: Record) -> bool:
     return added is not None
 
 
-def activities(run: str, count: int, inboxes: Sequence[str], *, each: int = 1) -> list[Record]:
+def activities(run: str, count: int, to: Sequence[str], *, each: int = 1) -> list[Record]:
     """`count` activities whose body has exactly 550 bytes, the same ones for the same `run`.
 
     Args:
         run: Goes into the ids, so that no run repeats another's.
-        inboxes: Given to the activities in turn.
+        to: Inbox URLs or names of registered targets, given to the activities in turn.
         each: Recipients of each activity.
     """
-    return [_activity_record(f"{run}-{n:07d}", _recipients(inboxes, n, each)) for n in range(count)]
+    return [_activity_record(f"{run}-{n:07d}", _recipients(to, n, each)) for n in range(count)]
 
 
-def _recipients(inboxes: Sequence[str], n: int, each: int) -> list[str]:
-    return [inboxes[(n * each + k) % len(inboxes)] for k in range(each)]
+def _recipients(to: Sequence[str], n: int, each: int) -> list[str]:
+    return [to[(n * each + k) % len(to)] for k in range(each)]
 
 
-def _activity_record(name: str, inboxes: Sequence[str]) -> Record:
+def _activity_record(name: str, to: Sequence[str]) -> Record:
     activity_id = f"https://bench.example/activities/{name}"
     value = json.dumps(
         {
             "activity_id": activity_id,
             "actor": "https://bench.example/users/al",
-            "recipients": [{"inbox": inbox} for inbox in inboxes],
+            "recipients": [{"inbox" if "://" in one else "target": one} for one in to],
         }
     )
     key = activity_id.encode()

@@ -88,12 +88,13 @@ class Bars:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """A plot of curves."""
+    """A plot of curves; a limit of either axis as a line."""
 
     x: str
     y: str
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]
     limit: float | None = None
+    limit_y: float | None = None
     log_x: bool = False
 
 

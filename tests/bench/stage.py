@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from streams import topics
 from streams.edge.localkafka import LocalKafka
+from streams.model.target import Signing, TargetRecord
 from streams.settings import Settings, load
+from streams.wire.targets import encode_target
 from tests.bench.children import Worker, clean_environment
 from tests.bench.preload import PARTITIONS, Record, append
 
@@ -40,6 +43,12 @@ def in_flight(count: int) -> dict[str, object]:
         "policy_activity_max_connections": count,
         "policy_activity_max_idle": count,
     }
+
+
+TARGET: Final = "bench"
+"""Name of the registered target: idempotent, with the `activity` policy, signed by HMAC."""
+
+_SECRET: Final = f"whsec_{b64encode(b'bench---' * 4).decode()}"
 
 
 class World:
@@ -68,6 +77,20 @@ class World:
         """Write records; give the CPU seconds that it took here."""
         return await append(self.options, topic, records)
 
+    async def register(self, url: str) -> None:
+        """Put `TARGET` into the registry; every worker from now on signs what it sends there."""
+        target = TargetRecord(
+            name=TARGET,
+            tenant="default",
+            url=url,
+            idempotent=True,
+            policy="activity",
+            signing=Signing.WEBHOOKS_HMAC.value,
+            secret_refs=("env:BENCH_SECRET",),
+        )
+        record = Record(0, f"default/{TARGET}".encode(), encode_target(target))
+        await self.preload(self.topics.targets, [record])
+
     def start(self, name: str = "w1", *, folder: str | None = None, **settings: object) -> Worker:
         """Start a worker.
 
@@ -82,7 +105,8 @@ class World:
             "data_dir": self.folder / (folder or f"{name}-{number}"),
             **settings,
         }
-        worker = Worker(name, clean_environment(**given), self.folder / f"{name}-{number}.log")
+        environment = clean_environment(**given) | {"BENCH_SECRET": _SECRET}
+        worker = Worker(name, environment, self.folder / f"{name}-{number}.log")
         self._workers.append(worker)
         return worker
 

@@ -131,7 +131,9 @@ async def test_what_is_no_store_is_moved_aside_and_the_ledger_read_anew(world: W
     worker = await world.work("half")
 
     (told,) = worker.events("store.corrupt")
-    assert "mine" == Path(told["moved_to"]).read_text()
+    (kept,) = folder.glob("ledger.corrupt.*")
+    assert str(kept) == told["moved_to"]
+    assert "mine" == kept.read_text()
     worker.terminate()
     assert 0 == await worker.ended()
 

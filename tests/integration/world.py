@@ -12,22 +12,20 @@ import subprocess
 import sys
 import uuid
 from base64 import b64encode
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer
 
 from streams.edge.receiver import Call, Receiver
-from streams.errors import RecordError
-from streams.model.receipt import DeadLetter, Letter, Receipt
+from streams.model.receipt import Letter
 from streams.rules.identity import partition_of
 from streams.topics import names
-from streams.wire.codec import decode_dead_letter, decode_receipt
-from streams.wire.records import RetryItem, read_retry_headers
 from streams.wire.targets import TargetRecord, encode_target
+from tests.integration.outcomes import Outcomes
 from tests.integration.worker_process import WorkerProcess
 
 PATIENCE_S = 60.0
@@ -80,19 +78,8 @@ class Produced:
         return (own if self.tenant == "default" else f"{self.tenant}|{own}").encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """A waiting retry as it lies in a delay topic."""
-
-    bucket: str
-    key: bytes
-    due_ms: int
-    items: tuple[RetryItem, ...]
-    value: bytes
-
-
 @dataclass
-class World:
+class World(Outcomes):
     """Use as an async context. Worker processes are started by `work`, and ended with it by their pid."""
 
     brokers: str
@@ -100,15 +87,10 @@ class World:
     overrides: Mapping[str, object] = field(default_factory=dict)
     receiver: Receiver = field(default_factory=Receiver)
     workers: list[WorkerProcess] = field(default_factory=list)
-    receipts: defaultdict[str, list[Receipt]] = field(default_factory=lambda: defaultdict(list))
-    letters: dict[str, DeadLetter | None] = field(default_factory=dict)
-    """Dead-letter key to what its last record says; None for a tombstone."""
-    letter_records: list[ConsumerRecord[bytes, bytes]] = field(default_factory=list)
-    quarantined: defaultdict[str, list[ConsumerRecord[bytes, bytes]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    retries: list[Retry] = field(default_factory=list)
     prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}.")
+
+    def __post_init__(self) -> None:
+        Outcomes.__init__(self)
 
     async def __aenter__(self) -> Self:
         self.topics = names(self.prefix)
@@ -120,15 +102,13 @@ class World:
             bootstrap_servers=self.brokers, max_request_size=2 * 1024**2, linger_ms=5
         )
         await self._producer.start()
-        await self._follow()
+        await self.follow(self.brokers, self.topics, self.partitions)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for worker in self.workers:
             await worker.end()
-        self._reading.cancel()
-        await asyncio.wait({self._reading})
-        await self._consumer.stop()
+        await self.unfollow()
         await self._producer.stop()
         await self.receiver.close()
 
@@ -311,8 +291,7 @@ class World:
         loop = asyncio.get_running_loop()
         ends = loop.time() + within_s
         while not await holds():
-            if self._reading.done():
-                self._reading.result()
+            self.check()
             dead = [worker for worker in self.workers if worker.died]
             assert not dead, (
                 f"{dead[0].name} died while {what} was waited for\n{self.told(about())}"
@@ -343,56 +322,6 @@ class World:
                 f"letter  {self.letters.get(activity_id)}",
             ]
         )
-
-    # -- reading --------------------------------------------------------------------------------
-
-    async def _follow(self) -> None:
-        t = self.topics
-        self._buckets = {topic: bucket for bucket, topic in t.outbox_retries.items()}
-        followed = (t.receipts, t.outbox_dead_letters, t.quarantine, *self._buckets)
-        self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
-            bootstrap_servers=self.brokers, auto_offset_reset="earliest", enable_auto_commit=False
-        )
-        await self._consumer.start()
-        self._consumer.assign(
-            [TopicPartition(topic, p) for topic in followed for p in range(self.partitions)]
-        )
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        while True:
-            fetched = await self._consumer.getmany(timeout_ms=200)
-            for records in fetched.values():
-                for record in records:
-                    self._take(record)
-
-    def _take(self, record: ConsumerRecord[bytes, bytes]) -> None:
-        if record.topic == self.topics.receipts:
-            receipt = decode_receipt(record.value or b"")
-            self.receipts[receipt.activity_id].append(receipt)
-        elif record.topic == self.topics.outbox_dead_letters:
-            key = (record.key or b"").decode()
-            self.letters[key] = None if record.value is None else decode_dead_letter(record.value)
-            self.letter_records.append(record)
-        elif record.topic == self.topics.quarantine:
-            self.quarantined[(record.key or b"").decode()].append(record)
-        elif (retry := _retry(record, self._buckets[record.topic])) is not None:
-            self.retries.append(retry)
-
-
-def _retry(record: ConsumerRecord[bytes, bytes], bucket: str) -> Retry | None:
-    """What a delay topic holds; None for what a test put there to be refused."""
-    try:
-        due_ms, items = read_retry_headers(record.headers)
-    except RecordError:
-        return None
-    return Retry(
-        bucket=bucket,
-        key=record.key or b"",
-        due_ms=due_ms,
-        items=items,
-        value=record.value or b"",
-    )
 
 
 def _record(head: dict[str, Any], body: bytes) -> bytes:

@@ -45,7 +45,6 @@ VERDICTS = {
         verdict=Verdict.AMBIGUOUS, code="read_reset", phase=FailurePhase.AMBIGUOUS_POST_CALL
     ),
 }
-WORKERS = st.sampled_from("AB")
 
 
 @dataclass
@@ -112,17 +111,53 @@ class Ledger(RuleBasedStateMachine):
             assert before is None or before.phase is not Phase.CLAIMED, "a claim over a claim"
             self.claims.setdefault(row.budget, []).append(row.attempts)
 
-    @rule(name=WORKERS, number=st.integers(1, 4))
-    def some_land(self, name, number):
+    def readable(self) -> list[LedgerRecord]:
+        return without(self.log, self.compacted)
+
+    @rule(data=st.data())
+    def happens(self, data):
+        """One thing that can happen now."""
+        name, move = data.draw(st.sampled_from(self.moves()))
+        getattr(self, move)(self.workers[name], data)
+
+    def moves(self) -> list[tuple[str, str]]:
+        """Everything that can happen now: by whom, and what."""
+        found = [("A", "compaction")]
+        for name, worker in self.workers.items():
+            row, free = worker.row, self.may_append(worker)
+            is_open = row is None or row.phase in (Phase.QUEUED, Phase.WAITING)
+            behind = worker.store.next < len(self.log)
+            can = {
+                "landing": 2 * bool(worker.pending),
+                "tailing": 2 * behind,
+                "catching_up": 5 * (behind or bool(worker.pending)),
+                "owning": int(not worker.leads),
+                "claiming": 6 * (free and is_open),
+                "reporting": 6 * (worker.calling is not None and not worker.waits),
+                "adopting": 3 * (free and row is not None and row.phase is Phase.CLAIMED),
+                "redriving": 4 * (free and row is not None and row.phase is Phase.DEAD),
+                "repairing": 3 * (free and KEY in worker.store.owed),
+                "crashing": int(len(self.log) > 5),
+            }
+            found += [(name, move) for move, likely in can.items() for _ in range(likely)]
+        return found
+
+    def catching_up(self, worker, data):
+        """What it appended lands, and its tail is at the end."""
+        while worker.pending:
+            self.land(worker.pending.pop(0))
+        self.fold_on(worker, len(self.log))
+
+    def landing(self, worker, data):
         """A worker's appends land in their order, whenever they do."""
-        worker = self.workers[name]
-        for _ in range(min(number, len(worker.pending))):
+        for _ in range(data.draw(st.integers(1, len(worker.pending)))):
             self.land(worker.pending.pop(0))
 
-    @rule(name=WORKERS, number=st.integers(1, 6))
-    def tail(self, name, number):
+    def tailing(self, worker, data):
         """A worker folds on, from the log as compaction left it."""
-        worker = self.workers[name]
+        self.fold_on(worker, data.draw(st.integers(1, 3)))
+
+    def fold_on(self, worker, number):
         readable = [r for r in self.readable() if r.offset >= worker.store.next]
         for record in readable[:number]:
             fold(worker.store, record)
@@ -131,118 +166,76 @@ class Ledger(RuleBasedStateMachine):
                 worker.epoch = record.offset
         worker.store.commit()
 
-    def readable(self) -> list[LedgerRecord]:
-        return without(self.log, self.compacted)
-
-    @rule()
-    def compact(self):
+    def compaction(self, worker, data):
         """As far as the lag permits: it outlives every debt (rule 6)."""
         self.compacted = min([len(self.log), *self.reference.state.owed.values()])
 
     # -- a worker -----------------------------------------------------------------------------
 
-    @rule(name=WORKERS)
-    def own(self, name):
-        """It is assigned, or overrules a stray one (rule 2)."""
-        worker = self.workers[name]
-        worker.owner = self.token()
-        self.append(worker, Kind.OWNER, OWNER_KEY, None, epoch=-1, token=worker.owner)
+    def may_append(self, worker: Worker) -> bool:
+        """It leads, and none of its own appends of the key is outstanding (`serial`)."""
+        return worker.leads and not worker.waits and worker.calling is None
 
     def decided(self, row: Row, event: Event) -> Row | None:
         return decide(
             row, event, now_ms=NOW, jitter=0.0, policy=POLICY, idempotent=self.idempotent
         )
 
-    def may_append(self, worker: Worker) -> bool:
-        """It leads, and none of its own appends of the key is outstanding (`serial`)."""
-        return worker.leads and not worker.waits and worker.calling is None
+    def owning(self, worker, data):
+        """It is assigned, or overrules a stray one (rule 2)."""
+        worker.owner = self.token()
+        self.append(worker, Kind.OWNER, OWNER_KEY, None, epoch=-1, token=worker.owner)
 
-    @rule(name=WORKERS)
-    def claim(self, name):
+    def claiming(self, worker, data):
         """It finds the delivery open and asks for the next attempt (rule 3)."""
-        worker = self.workers[name]
-        if not self.may_append(worker):
-            return
         fresh = Fresh(delivery_id="dlv_1", target="crm", admitted_ms=NOW).row()
         token = self.token()
         asked = self.decided(worker.row or fresh, ClaimAsked(token))
-        if asked is not None:
-            kind = Kind.CLAIM if asked.phase is Phase.CLAIMED else Kind.REPORT
-            self.append(
-                worker, kind, KEY, encode_row(asked), epoch=worker.epoch, token=token
-            )
-            worker.called_under = worker.epoch
-            worker.calling = asked if kind is Kind.CLAIM else None
+        assert asked is not None
+        is_claim = asked.phase is Phase.CLAIMED
+        kind = Kind.CLAIM if is_claim else Kind.REPORT
+        self.append(worker, kind, KEY, encode_row(asked), epoch=worker.epoch, token=token)
+        worker.calling, worker.called_under = (asked if is_claim else None), worker.epoch
 
-    @rule(name=WORKERS, verdict=st.sampled_from(sorted(VERDICTS)))
-    def report(self, name, verdict):
+    def reporting(self, worker, data):
         """Its claim was folded as valid and the call came back; or the claim was void (rule 4)."""
-        worker = self.workers[name]
-        if worker.calling is None or worker.waits:
-            return
-        claim, worker.calling = worker.calling, None
-        row = worker.row
+        (claim, worker.calling), row = (worker.calling, None), worker.row
         if row is None or row.token != claim.token or row.phase is not Phase.CLAIMED:
             return
+        verdict = data.draw(st.sampled_from(["busy", "busy", *sorted(VERDICTS)]))
         settled = self.decided(row, Judged(VERDICTS[verdict]))
-        self.append(
-            worker,
-            Kind.REPORT,
-            KEY,
-            encode_row(settled),
-            epoch=worker.called_under,
-            token=claim.token,
-        )
+        epoch, token = worker.called_under, claim.token
+        self.append(worker, Kind.REPORT, KEY, encode_row(settled), epoch=epoch, token=token)
 
-    @rule(name=WORKERS, late=st.sampled_from([None, *sorted(VERDICTS)]))
-    def adopt(self, name, late):
+    def adopting(self, worker, data):
         """A foreign claim's lease ended, or its report came late (rule 5)."""
-        worker = self.workers[name]
-        row = worker.row
-        if not self.may_append(worker) or row is None or row.phase is not Phase.CLAIMED:
-            return
-        settled = self.decided(row, Judged(LOST if late is None else VERDICTS[late]))
+        late = data.draw(st.sampled_from([None, *sorted(VERDICTS)]))
+        settled = self.decided(worker.row, Judged(LOST if late is None else VERDICTS[late]))
+        token = worker.row.token
         self.append(
-            worker, Kind.REPORT, KEY, encode_row(settled), epoch=worker.epoch, token=row.token
+            worker, Kind.REPORT, KEY, encode_row(settled), epoch=worker.epoch, token=token
         )
 
-    @rule(name=WORKERS, budget=st.integers(1, 3))
-    def redrive(self, name, budget):
+    def redriving(self, worker, data):
         """A command, in any number of copies, names a dead letter (rule 11)."""
-        worker = self.workers[name]
-        if not self.may_append(worker) or worker.row is None:
-            return
+        budget = data.draw(st.sampled_from([worker.row.budget, 1]))
         asked = RedriveAsked(f"dlv_1.{budget}", EffectMode.NEW_EXTERNAL_SEND)
         reopened = self.decided(worker.row, asked)
         if reopened is not None:
-            self.append(
-                worker,
-                Kind.REDRIVE,
-                KEY,
-                encode_row(reopened),
-                epoch=worker.epoch,
-                token=self.token(),
-            )
+            value, token = encode_row(reopened), self.token()
+            self.append(worker, Kind.REDRIVE, KEY, value, epoch=worker.epoch, token=token)
 
-    @rule(name=WORKERS)
-    def repair(self, name):
+    def repairing(self, worker, data):
         """What is void is written again, with nothing of our own outstanding (rule 6)."""
-        worker = self.workers[name]
-        if self.may_append(worker) and KEY in worker.store.owed:
-            row = worker.row
-            value = None if row is None else encode_row(row)
-            self.append(
-                worker, Kind.REPAIR, KEY, value, epoch=worker.epoch, token=self.token()
-            )
+        value, token = (None if worker.row is None else encode_row(worker.row)), self.token()
+        self.append(worker, Kind.REPAIR, KEY, value, epoch=worker.epoch, token=token)
 
-    @rule(name=WORKERS, lands=st.integers(0, 3), keeps=st.booleans())
-    def crash(self, name, lands, keeps):
+    def crashing(self, worker, data):
         """The process is gone; some of its appends land, and its store is kept or lost."""
-        worker = self.workers[name]
-        for record in worker.pending[:lands]:
+        for record in worker.pending[: data.draw(st.integers(0, 3))]:
             self.land(record)
-        kept = worker.store.kept if keeps else None
-        self.workers[name] = Worker(name, store=MemoryStore(kept))
+        kept = worker.store.kept if data.draw(st.booleans()) else None
+        self.workers[worker.name] = Worker(worker.name, store=MemoryStore(kept))
 
     # -- what must hold -----------------------------------------------------------------------
 
@@ -270,5 +263,5 @@ class Ledger(RuleBasedStateMachine):
         assert replay(self.readable(), half).facts() == facts
 
 
-Ledger.TestCase.settings = settings(deadline=None, stateful_step_count=60, max_examples=150)
+Ledger.TestCase.settings = settings(deadline=None, stateful_step_count=70, max_examples=120)
 TestLedger = Ledger.TestCase

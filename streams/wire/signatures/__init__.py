@@ -8,4 +8,5 @@
 | `http_message` | `signature` and `signature-input`: RFC 9421, with RFC 9530's content digest |
 | `cavage` | `signature` as today's ActivityPub servers read it |
 | `schemes` | which of them does a target's `signing` name? |
+| `verifying` | did who holds the key sign what came in? |
 """

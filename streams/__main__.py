@@ -7,19 +7,35 @@ from typing import Final
 import typer
 
 from streams.cli import (
+    api,
     common,
     dead_letters,
     demo,
     kafka,
     produce,
     receiver,
+    redrive,
     settings,
+    show,
     targets,
     topics,
     worker,
 )
 
-MODULES: Final = (kafka, topics, worker, produce, targets, dead_letters, demo, settings, receiver)
+MODULES: Final = (
+    kafka,
+    topics,
+    worker,
+    api,
+    produce,
+    targets,
+    show,
+    dead_letters,
+    redrive,
+    demo,
+    settings,
+    receiver,
+)
 """Each adds its commands with `register(app)`, in the order that `outbox --help` shows."""
 
 

@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from streams.api.problems import Problem, not_found
 
@@ -56,19 +56,10 @@ class Caller:
                 400, "tenant_missing", "X-Tenant-ID must name one of the token's tenants."
             )
         if asked not in self.tenants:
-            raise Problem(403, "tenant_forbidden", "The token is not for the tenant of X-Tenant-ID.")
+            raise Problem(
+                403, "tenant_forbidden", "The token is not for the tenant of X-Tenant-ID."
+            )
         return asked
-
-
-def owned[Thing: Owned](thing: Thing | None, tenant: str, what: str) -> Thing:
-    """`thing`, where it is this tenant's.
-
-    Raises:
-        Problem: 404, the same for what does not exist and for what is another's (C-13).
-    """
-    if thing is None or thing.tenant != tenant:
-        raise not_found(what)
-    return thing
 
 
 class Owned(Protocol):
@@ -77,6 +68,20 @@ class Owned(Protocol):
     @property
     def tenant(self) -> str:
         """Whose it is."""
+
+
+Thing = TypeVar("Thing", bound=Owned)
+
+
+def owned(thing: Thing | None, tenant: str, what: str) -> Thing:
+    """`thing`, where it is this tenant's.
+
+    Raises:
+        Problem: 404, the same for what does not exist and for what is another's (C-13).
+    """
+    if thing is None or thing.tenant != tenant:
+        raise not_found(what)
+    return thing
 
 
 class Verifier(Protocol):
@@ -93,9 +98,7 @@ class StaticTokens:
         known: Token, subject, tenants and scopes of each.
     """
 
-    def __init__(
-        self, known: Iterable[tuple[str, str, tuple[str, ...], tuple[str, ...]]]
-    ) -> None:
+    def __init__(self, known: Iterable[tuple[str, str, tuple[str, ...], tuple[str, ...]]]) -> None:
         self._callers = tuple(
             Caller(
                 subject=subject,

@@ -10,7 +10,7 @@ import shutil
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import structlog
@@ -83,7 +83,7 @@ class Database:
         self._path = directory
         mine = f"{LAYOUT}/{identity}".encode()
         self._db = self._open()
-        known, alive = self._db.get([_IDENTITY, _ALIVE])
+        known, alive = self._db.get(_IDENTITY), self._db.get(_ALIVE)
         is_stale = alive is not None and int.from_bytes(alive, "big") < stale_before_ms
         if known not in (None, mine) or is_stale:
             log.warning("view.dropped", stale=is_stale, action="rebuilt from Kafka")
@@ -125,6 +125,11 @@ class Database:
         """Whether these files have seen the log to its end once."""
         return self._db.get(_COMPLETE) is not None
 
+    @property
+    def alive_ms(self) -> int:
+        """When these files last held all that the log held, as far as that was noted; 0 for never."""
+        return int.from_bytes(self._db.get(_ALIVE) or b"", "big")
+
     def complete(self, now_ms: int) -> None:
         """Note that the log was seen to its end just now."""
         self._db[_COMPLETE] = b"1"
@@ -144,7 +149,7 @@ class Database:
 
     def deliveries(self, row_hashes: Sequence[bytes]) -> list[SeenDelivery | None]:
         """Deliveries by their row hashes, None for one that is gone."""
-        found = self._db.get([DELIVERY + each for each in row_hashes]) if row_hashes else []
+        found = self._many([DELIVERY + each for each in row_hashes])
         return [None if raw is None else _delivery(raw) for raw in found]
 
     def delivery(self, delivery_id: str) -> SeenDelivery | None:
@@ -161,8 +166,11 @@ class Database:
 
     def letters(self, letter_ids: Sequence[str]) -> list[SeenLetter | None]:
         """Dead letters by id."""
-        found = self._db.get([LETTER + each.encode() for each in letter_ids]) if letter_ids else []
+        found = self._many([LETTER + each.encode() for each in letter_ids])
         return [None if raw is None else _letter(raw) for raw in found]
+
+    def _many(self, keys: list[bytes]) -> list[bytes | None]:
+        return cast("list[bytes | None]", self._db.get(keys)) if keys else []
 
     def scan(self, prefix: bytes, start: bytes) -> Iterator[bytes]:
         """The keys under `prefix` from `start` on, in order."""

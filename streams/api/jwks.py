@@ -15,7 +15,17 @@ from streams.api.auth import Caller
 
 log = structlog.get_logger(__name__)
 
-ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
+ALGORITHMS: Final = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "EdDSA",
+)
 """Signatures by key pairs only: `none`, and HMAC under a public key, are the known forgeries."""
 
 KEYS_FRESH_S: Final = 300.0

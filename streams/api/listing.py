@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from streams.api.database import (
     BY_LETTER_TIME,
@@ -22,10 +22,15 @@ from streams.api.problems import Problem
 from streams.api.shapes import SeenDelivery, SeenLetter, Status, activity_key, short_hash
 from streams.api.view import View
 
+Row = TypeVar("Row")
+
 LIMIT_MAX: Final = 200
 OFFSET_MAX: Final = 100_000
 SCANNED_MAX: Final = 5_000
 """Rows looked at for one page; where filters leave few of them, the page is short and has a cursor."""
+
+CURSOR_PATTERN: Final = "^([0-9a-f]{2}){1,160}$"
+_CURSOR: Final = re.compile(CURSOR_PATTERN.strip("^$"))
 
 _CHUNK: Final = 100
 _TIME_BYTES: Final = 8
@@ -53,7 +58,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Page[Row]:
+class Page(Generic[Row]):
     """Some rows, and where the next ones begin; None at the end."""
 
     rows: list[Row]
@@ -72,7 +77,7 @@ def deliveries(view: View, asked: Asked) -> Page[SeenDelivery]:
         found = view.db.deliveries([key[-HASH_BYTES:] for key in keys])
         return [seen if seen is not None and asked.matches(seen) else None for seen in found]
 
-    return _page(view, prefix, asked.cursor, asked.limit, read)
+    return _page(view, prefix, asked.cursor, asked.limit, read=read)
 
 
 def _index(asked: Asked) -> bytes:
@@ -112,14 +117,15 @@ def letters(
             rows.append(letter if wanted else None)
         return rows
 
-    return _page(view, prefix, cursor, limit, read, scanned_max=SCANNED_MAX + offset)
+    return _page(view, prefix, cursor, limit, read=read, scanned_max=SCANNED_MAX + offset)
 
 
-def _page[Row](
+def _page(
     view: View,
     prefix: bytes,
     cursor: str | None,
     limit: int,
+    *,
     read: Callable[[list[bytes]], list[Row | None]],
     scanned_max: int = SCANNED_MAX,
 ) -> Page[Row]:
@@ -144,13 +150,10 @@ def _more(view: View, prefix: bytes, key: bytes) -> bool:
 
 
 def _cursor(rest: bytes) -> str:
-    return urlsafe_b64encode(rest).decode().rstrip("=")
+    return rest.hex()
 
 
 def _read_cursor(text: str) -> bytes:
-    try:
-        return urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except ValueError:
-        raise Problem(
-            400, "cursor_invalid", "cursor must be the next_cursor of an earlier page."
-        ) from None
+    if not _CURSOR.fullmatch(text):
+        raise Problem(400, "cursor_invalid", "cursor must be the next_cursor of an earlier page.")
+    return bytes.fromhex(text)

@@ -13,7 +13,7 @@ from streams.errors import StreamsError
 MEDIA_TYPE = "application/problem+json"
 
 
-class Problem(StreamsError):
+class Problem(StreamsError):  # noqa: N818 - what RFC 9457 calls it
     """An answer other than the one asked for.
 
     Attributes:

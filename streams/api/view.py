@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import structlog
@@ -41,7 +41,7 @@ from streams.wire.targets import decode_target, decode_target_state
 
 log = structlog.get_logger(__name__)
 
-Record = ConsumerRecord[bytes, bytes]
+Record: TypeAlias = ConsumerRecord[bytes, bytes]
 STATE_SUFFIX: Final = "/state"
 
 
@@ -315,9 +315,7 @@ def _with_audit(before: SeenLetter | None, record: AuditRecord) -> SeenLetter:
     letter = letter_of_audit(record) if before is None else before
     if any(each.audit_id == record.audit_id for each in letter.audits):
         return letter
-    asked = SeenAudit(
-        audit_id=record.audit_id, effect_mode=record.effect_mode, at_ms=record.at_ms
-    )
+    asked = SeenAudit(audit_id=record.audit_id, effect_mode=record.effect_mode, at_ms=record.at_ms)
     return msgspec.structs.replace(letter, audits=(*letter.audits, asked))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from streams.edge.failpoint import failpoint
 from streams.engine.gate import Gate, Slot, StepAside

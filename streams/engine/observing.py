@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from streams.model.faults import FAULTS
 from streams.model.ledger import Phase
-from streams.wire.observations import ADOPTED, ATTEMPT, DECISION, AttemptEncoder
+from streams.wire.observations import (
+    ADOPTED,
+    ATTEMPT,
+    DECISION,
+    MESSAGE_ID_HEADER,
+    AttemptEncoder,
+)
 
 if TYPE_CHECKING:
     from streams.edge.log import Appender
@@ -30,7 +36,9 @@ _STAGES: Final[dict[str, Stage]] = {code: note.fault.stage for code, note in FAU
 class HistoryLog(Protocol):
     """Appends to `outbox.observations`."""
 
-    def append(self, partition: int, key: bytes, value: bytes) -> asyncio.Future[int]:
+    def append(
+        self, partition: int, key: bytes, value: bytes, message_id: str | None
+    ) -> asyncio.Future[int]:
         """Append one observation; done when durable."""
 
 
@@ -41,9 +49,12 @@ class KafkaHistory:
         self._appender = appender
         self._topic = topic
 
-    def append(self, partition: int, key: bytes, value: bytes) -> asyncio.Future[int]:
-        """See `HistoryLog`."""
-        return self._appender.append(self._topic, partition, key=key, value=value)
+    def append(
+        self, partition: int, key: bytes, value: bytes, message_id: str | None
+    ) -> asyncio.Future[int]:
+        """See `HistoryLog`. The message id stands in a header too: readers index by it."""
+        headers = [] if message_id is None else [(MESSAGE_ID_HEADER, message_id.encode())]
+        return self._appender.append(self._topic, partition, key=key, value=value, headers=headers)
 
 
 class History:
@@ -80,7 +91,9 @@ class History:
             (settled.budget, settled.phase, judged.phase),
             judged.provider_message_id,
         )
-        appended = self._log.append(trigger.partition.index, delivery_id.encode(), value)
+        message_id = judged.provider_message_id
+        key = delivery_id.encode()
+        appended = self._log.append(trigger.partition.index, key, value, message_id)
         # A later one of the same delivery takes its place: it lies behind it in the same partition.
         self._unwritten[trigger.key] = appended
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
+from msgspec.structs import replace
 
 from streams.edge.failpoint import failpoint
 from streams.edge.store import PartitionStore, StoredRow

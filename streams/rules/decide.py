@@ -5,9 +5,11 @@ The shell reads, decides, appends, performs and acknowledges; it never looks at 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec.structs import replace
 
 from streams.model.ledger import FailurePhase, Phase, Row
 from streams.model.policy import Policy

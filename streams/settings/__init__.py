@@ -167,6 +167,10 @@ def _rules_across(s: Settings) -> list[str]:
             "ACTIVITYPUB_KEY_ID: must be set with OUTBOX_ACTIVITYPUB_KEY",
         ),
         (
+            bool(s.api_tls_cert_file) == bool(s.api_tls_key_file),
+            "API_TLS_KEY_FILE: must be set with OUTBOX_API_TLS_CERT_FILE, and the other way round",
+        ),
+        (
             not s.api_jwks_url or s.api_jwks_issuer,
             "API_JWKS_ISSUER: must be set with OUTBOX_API_JWKS_URL",
         ),

@@ -150,6 +150,13 @@ class Settings(BaseSettings):
     )
     api_address: Address = Field("127.0.0.1:8080", description="where the operator API listens")
     api_tokens: Tokens = Field(SecretStr(""), description="who may ask the API, as JSON")
+    api_token: SecretStr = Field(
+        SecretStr(""), description="the bearer token of `outbox show` and `outbox redrive`"
+    )
+    api_tls_cert_file: ExistingFile | None = Field(
+        None, description="PEM of the API's certificate; empty: it speaks HTTP"
+    )
+    api_tls_key_file: ExistingFile | None = Field(None, description="PEM of that certificate's key")
     api_jwks_url: HttpUrl | None = Field(
         None, description="keys that sign the API's bearer tokens, in place of a list"
     )

@@ -14,7 +14,13 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from streams.errors import TopicsError
 from streams.settings import Settings
@@ -197,6 +203,8 @@ async def _found(admin: Any, settings: Settings) -> dict[str, _Found]:
     configs: dict[str, dict[str, str]] = {}
     for answer in await admin.describe_configs(asked) if asked else ():
         for code, message, _, name, entries in answer.resources:
+            if code == UnknownTopicOrPartitionError.errno:
+                continue  # made a moment ago: this broker has not heard of it yet
             if code:
                 raise for_code(code)(f"{name}: {message}")
             configs[name] = {entry[0]: entry[1] for entry in entries}
@@ -208,6 +216,7 @@ async def _found(admin: Any, settings: Settings) -> dict[str, _Found]:
             config=configs[t["topic"]],
         )
         for t in seen
+        if t["topic"] in configs
     }
 
 

@@ -104,7 +104,7 @@ def read_body(
 
 
 def flat_encoder(name: str) -> Callable[[object], bytes]:
-    """A fast writer for a record of nothing but scalars, straight from an object's attributes.
+    """A fast writer for a record of scalars and arrays of such records, from an object's attributes.
 
     The ledger writes two rows per delivery, and fastavro looks up and type-checks each field by
     name. What is written is the same, byte for byte (tests/property/test_wire.py).
@@ -113,6 +113,10 @@ def flat_encoder(name: str) -> Callable[[object], bytes]:
         SchemaError: when a field is of no type that it knows.
     """
     head, fields = field_writers(name)
+    return _joined(head, fields)
+
+
+def _joined(head: bytes, fields: dict[str, Callable[[Any], bytes]]) -> Callable[[object], bytes]:
     read = attrgetter(*fields)
     writers = list(fields.values())
 
@@ -125,7 +129,7 @@ def flat_encoder(name: str) -> Callable[[object], bytes]:
 
 
 def field_writers(name: str) -> tuple[bytes, dict[str, Callable[[Any], bytes]]]:
-    """What a record of nothing but scalars begins with, and each field's writer, in order.
+    """What a record of scalars and arrays of such records begins with, and each field's writer.
 
     For who writes most of a record once and joins the rest to it.
 
@@ -133,10 +137,28 @@ def field_writers(name: str) -> tuple[bytes, dict[str, Callable[[Any], bytes]]]:
         SchemaError: when a field is of no type that it knows.
     """
     schemas = schema_set(name)
-    fields = schemas.current["fields"]
-    return MARK + schemas.fingerprint, {
-        field["name"]: _scalar_writer(field["type"], field["name"]) for field in fields
-    }
+    return MARK + schemas.fingerprint, _writers_of(schemas.current["fields"])
+
+
+def _writers_of(fields: list[Schema]) -> dict[str, Callable[[Any], bytes]]:
+    return {field["name"]: _field_writer(field["type"], field["name"]) for field in fields}
+
+
+def _field_writer(type_: Schema, field: str) -> Callable[[Any], bytes]:
+    if isinstance(type_, dict) and type_.get("type") == "array":
+        items = type_["items"]
+        if isinstance(items, dict) and items.get("type") == "record":
+            return _array_writer(_joined(b"", _writers_of(items["fields"])))
+    return _scalar_writer(type_, field)
+
+
+def _array_writer(write: Callable[[object], bytes]) -> Callable[[Any], bytes]:
+    def write_all(items: Any) -> bytes:
+        if not items:
+            return b"\x00"
+        return _long(len(items)) + b"".join([write(item) for item in items]) + b"\x00"
+
+    return write_all
 
 
 def _scalar_writer(type_: Schema, field: str) -> Callable[[Any], bytes]:

@@ -13,13 +13,15 @@ from streams.model.ledger import ActivityRow, FailurePhase, Row
 from streams.model.receipt import DeadLetter, Outcome, Receipt
 from streams.wire.avro import Codec, flat_encoder
 from streams.wire.commands import known_failure_phase
-from streams.wire.values import convert, fields_of
+from streams.wire.values import convert
 
 _ROW: Final = Codec("ledger-delivery")
 _ACTIVITY_ROW: Final = Codec("ledger-activity")
 _DEAD_LETTER: Final = Codec("dead-letter")
 _RECEIPT: Final = Codec("receipt")
 _write_row: Final = flat_encoder("ledger-delivery")
+_write_activity_row: Final = flat_encoder("ledger-activity")
+_write_dead_letter: Final = flat_encoder("dead-letter")
 _write_receipt: Final = flat_encoder("receipt")
 _OUTCOMES: Final = frozenset(Outcome)
 
@@ -46,7 +48,7 @@ def decode_row(value: bytes) -> Row:
 
 def encode_activity_row(row: ActivityRow) -> bytes:
     """Write an activity's ledger row."""
-    return _ACTIVITY_ROW.encode(fields_of(row))
+    return _write_activity_row(row)
 
 
 def decode_activity_row(value: bytes) -> ActivityRow:
@@ -69,7 +71,7 @@ def decode_ledger_value(value: bytes) -> Row | ActivityRow:
 
 def encode_dead_letter(letter: DeadLetter) -> bytes:
     """Write an activity's dead letter (interface.md §3)."""
-    return _DEAD_LETTER.encode(fields_of(letter))
+    return _write_dead_letter(letter)
 
 
 def decode_dead_letter(value: bytes) -> DeadLetter:

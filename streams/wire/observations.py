@@ -29,6 +29,9 @@ DECISION: Final = "decision"
 PROVIDER: Final = "provider"
 """`source` of a provider's event."""
 
+MESSAGE_ID_HEADER: Final = "message-id"
+"""Stands in the record of an attempt that brought a message id: readers find those without decoding."""
+
 _CODEC: Final = Codec("observation")
 _write: Final = flat_encoder("observation")
 _STAGES: Final = frozenset(Stage)

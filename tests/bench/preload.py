@@ -10,7 +10,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaProducer
 
 from streams.model.activity import Activity
 from streams.model.ledger import OWNER_KEY, ActivityRow, Admission, Kind, Phase, Row
+from streams.model.values import replace
 from streams.rules.identity import (
     canonical_hash,
     delivery_id,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streams.model.ledger import FailurePhase, Phase, Row
 from streams.model.target import Target
+from streams.model.values import replace
 from streams.wire.codec import encode_dead_letter
 from tests.field.desk import OverSockets, activity_for, desk_of, target_of
 from tests.unit.edge.http_peer import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -32,6 +32,7 @@ from streams.model.observation import Observation
 from streams.model.policy import ACTIVITY, Policy
 from streams.model.receipt import DeadLetter
 from streams.model.target import Target
+from streams.model.values import replace
 from streams.model.verdict import Judgement
 from streams.rules.decide import Turned
 from streams.rules.fold import LedgerRecord

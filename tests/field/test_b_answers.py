@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 
 import pytest
 
 from streams.model.ledger import Phase, Row
+from streams.model.values import replace
 from streams.rules.decide import EffectMode, RedriveAsked, decide
 from tests.field.answers import IMPATIENT, fields_of, is_in_doubt, is_refused, status, tell
 from tests.field.desk import T0, target_of

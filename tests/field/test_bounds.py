@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from streams.model.ledger import Phase, Row
 from streams.model.observation import Observation
 from streams.model.policy import ACTIVITY, NOTIFICATION
 from streams.model.receipt import DeadLetter
+from streams.model.values import replace
 from streams.rules.triggers import TARGET_BYTES
 from streams.topics.catalogue import MAX_MESSAGE_BYTES
 from streams.wire.codec import encode_dead_letter

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from streams.model.faults import fault_of
 from streams.model.ledger import FailurePhase, Phase
 from streams.model.observation import Observation
+from streams.model.values import replace
 from streams.wire.codec import decode_dead_letter
 from tests.field.desk import Scripted, activity_for, desk_of, target_of
 from tests.field.worlds import dead_letters, simulate

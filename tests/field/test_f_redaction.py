@@ -6,13 +6,13 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 import trustme
 
 from streams.model.activity import Recipient
 from streams.model.observation import Observation
+from streams.model.values import replace
 from streams.wire.codec import encode_dead_letter
 from tests.field.answers import status, tell
 from tests.field.desk import Scripted, activity_for, desk_of, target_of

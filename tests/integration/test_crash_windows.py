@@ -172,8 +172,9 @@ async def test_window_2_a_death_between_claim_and_call_spends_the_attempt(
     assert [] == windows.calls(named)
     assert (Outcome.SENT, 2) == windows.outcome(inbox)
     assert (Outcome.AMBIGUOUS, 1) == windows.outcome(named)
-    assert windows.world.letter(named).reconciliation_required
     await windows.hold()
+    await windows.world.until(lambda: named.key.decode() in windows.world.letters, "the letter")
+    assert windows.world.letter(named).reconciliation_required
 
 
 @pytest.mark.parametrize("target", ["inbox", "named"])
@@ -243,8 +244,9 @@ async def test_window_7_a_death_before_the_dead_letter_loses_no_dead_letter(
 
     await windows.settled(inbox)
     assert [1] == windows.calls(inbox)
-    assert "http_400" == windows.world.letter(inbox).code
     await windows.hold()
+    await windows.world.until(lambda: inbox.key.decode() in windows.world.letters, "the letter")
+    assert "http_400" == windows.world.letter(inbox).code
 
 
 async def test_window_8_a_lost_commit_repeats_nothing(windows: Windows) -> None:
@@ -359,7 +361,7 @@ async def test_window_13_a_debt_outlives_the_owner_that_saw_it(windows: Windows)
     await windows.settled(named)
     _thaw(frozen)
     assert -signal.SIGKILL == await owner.ended(), owner.tail()
-    await frozen.end()
+    frozen.kill()
 
     await windows.world.work("w2")
 

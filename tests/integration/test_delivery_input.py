@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 32
+MAX_AGE_MS = 4_000
 INBOX = "http://127.0.0.1:8080/inbox"
 GOOD: dict[str, Any] = {
     "activity_id": "urn:broken",
@@ -410,7 +411,7 @@ async def test_waiting_for_a_target_that_is_down_ends_at_the_maximum_age(
         "down",
         "",
         url=f"http://127.0.0.1:{dead_port}/",
-        policy_overrides={"max_age_ms": 4_000, "max_attempts": 1_000, "timeout_ms": 500},
+        policy_overrides={"max_age_ms": MAX_AGE_MS, "max_attempts": 1_000, "timeout_ms": 500},
     )
     activities = [world.to_target(f"urn:down:{n}", "down") for n in range(40)]
     called, spared = activities[:20], activities[20:]
@@ -431,3 +432,13 @@ async def test_waiting_for_a_target_that_is_down_ends_at_the_maximum_age(
     assert {Outcome.EXPIRED} == {
         r.verdict for a in activities for r in world.receipts[a.activity_id]
     }
+
+    # A duplicate's receipt tells when the activity was first seen.
+    await world.produce(*activities)
+    await world.until(
+        lambda: all(len(world.receipts[a.activity_id]) == 2 for a in activities), "duplicates"
+    )
+    ends_ms = {a.key: world.receipts[a.activity_id][1].started_ms + MAX_AGE_MS for a in activities}
+    # A target is left alone for a second at least; the clock goes on between two readings of it.
+    late = [r for r in world.retries if r.key in ends_ms and r.due_ms > ends_ms[r.key] + 500]
+    assert [] == late, "a wait that puts the end off"

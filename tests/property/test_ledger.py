@@ -6,7 +6,7 @@ is void, adopt what stands. What the whole engine makes of it is in tests/sim.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streams.engine.partition import _row
 from streams.model.ledger import OWNER_KEY, FailurePhase, Kind, Phase, Row
 from streams.model.policy import ACTIVITY
+from streams.model.values import replace
 from streams.model.verdict import Judgement, Verdict
 from streams.rules.decide import (
     LOST,
@@ -82,6 +83,8 @@ class Ledger(RuleBasedStateMachine):
         self.tokens = 0
         self.reference = MemoryStore()
         self.claims: dict[int, list[int]] = {}
+        self.named: dict[bytes, int] = {}
+        """Token of a REDRIVE to the budget whose dead letter its command named."""
 
     @initialize(idempotent=st.booleans())
     def choose(self, idempotent):
@@ -94,9 +97,7 @@ class Ledger(RuleBasedStateMachine):
         return self.tokens.to_bytes(16, "big")
 
     def append(self, worker: Worker, kind: Kind, key: bytes, value: bytes | None, **head) -> None:
-        worker.pending.append(
-            LedgerRecord(offset=-1, kind=kind, key=key, value=value, **head)
-        )
+        worker.pending.append(LedgerRecord(offset=-1, kind=kind, key=key, value=value, **head))
         if key == KEY:
             worker.waits.add(head["token"])
 
@@ -106,10 +107,16 @@ class Ledger(RuleBasedStateMachine):
         before = None if stored is None else _row(stored)
         self.log.append(landed)
         valid = fold(self.reference, landed)
-        if landed.kind is Kind.CLAIM and valid:
+        if not valid or landed.kind is Kind.OWNER:
+            return
+        if landed.kind is Kind.CLAIM:
             row = decode_row(landed.value or b"")
             assert before is None or before.phase is not Phase.CLAIMED, "a claim over a claim"
             self.claims.setdefault(row.budget, []).append(row.attempts)
+        elif landed.kind is Kind.REPORT and before is not None and before.token == landed.token:
+            assert before.phase is Phase.CLAIMED, "a claim settled twice"
+        elif landed.kind is Kind.REDRIVE:
+            assert (Phase.DEAD, self.named[landed.token]) == (before.phase, before.budget)
 
     def readable(self) -> list[LedgerRecord]:
         return without(self.log, self.compacted)
@@ -177,9 +184,7 @@ class Ledger(RuleBasedStateMachine):
         return worker.leads and not worker.waits and worker.calling is None
 
     def decided(self, row: Row, event: Event) -> Row | None:
-        return decide(
-            row, event, now_ms=NOW, jitter=0.0, policy=POLICY, idempotent=self.idempotent
-        )
+        return decide(row, event, now_ms=NOW, jitter=0.0, policy=POLICY, idempotent=self.idempotent)
 
     def owning(self, worker, data):
         """It is assigned, or overrules a stray one (rule 2)."""
@@ -212,9 +217,7 @@ class Ledger(RuleBasedStateMachine):
         late = data.draw(st.sampled_from([None, *sorted(VERDICTS)]))
         settled = self.decided(worker.row, Judged(LOST if late is None else VERDICTS[late]))
         token = worker.row.token
-        self.append(
-            worker, Kind.REPORT, KEY, encode_row(settled), epoch=worker.epoch, token=token
-        )
+        self.append(worker, Kind.REPORT, KEY, encode_row(settled), epoch=worker.epoch, token=token)
 
     def redriving(self, worker, data):
         """A command, in any number of copies, names a dead letter (rule 11)."""
@@ -223,6 +226,7 @@ class Ledger(RuleBasedStateMachine):
         reopened = self.decided(worker.row, asked)
         if reopened is not None:
             value, token = encode_row(reopened), self.token()
+            self.named[token] = budget
             self.append(worker, Kind.REDRIVE, KEY, value, epoch=worker.epoch, token=token)
 
     def repairing(self, worker, data):
@@ -263,5 +267,5 @@ class Ledger(RuleBasedStateMachine):
         assert replay(self.readable(), half).facts() == facts
 
 
-Ledger.TestCase.settings = settings(deadline=None, stateful_step_count=70, max_examples=120)
+Ledger.TestCase.settings = settings(deadline=None, stateful_step_count=120, max_examples=150)
 TestLedger = Ledger.TestCase

@@ -7,7 +7,6 @@ as does what it appended.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -17,6 +16,7 @@ from streams.engine.ledger_log import KafkaLedger
 from streams.engine.letters import Letters
 from streams.engine.partition import Claim, Partition
 from streams.model.ledger import Kind, Phase, Row
+from streams.model.values import replace
 from streams.rules.fold import LedgerRecord, fold
 from streams.wire.codec import encode_row
 from tests.sim import memory

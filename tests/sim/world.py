@@ -89,13 +89,9 @@ class World:
 
     def command(self, key: bytes, letter_id: str, *, copies: int = 1) -> None:
         """Ask for a dead letter, whatever the ledger says of it, to be reopened."""
-        command = Redrive(
-            letter_id=letter_id, mode=EffectMode.NEW_EXTERNAL_SEND, audit_id="audit"
-        )
+        command = Redrive(letter_id=letter_id, mode=EffectMode.NEW_EXTERNAL_SEND, audit_id="audit")
         for _ in range(copies):
-            self.broker.land(
-                "outbox.commands", key.partition(b"\x00")[0], encode_command(command)
-            )
+            self.broker.land("outbox.commands", key.partition(b"\x00")[0], encode_command(command))
 
     def replay(self, key: bytes) -> None:
         """Produce a redriven delivery's activity again, as its caller does (D-066)."""

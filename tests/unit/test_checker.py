@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from streams.model.values import replace
 from tests.chaos.checker import Wrong, check, tell
 from tests.chaos.history import (
     OWNER_KEY,

@@ -88,7 +88,7 @@ class Verifier:
             return Proof.UNSIGNED
         message_id, timestamp_s, signatures = signed
         content = f"{message_id}.{timestamp_s}.".encode() + body
-        if not any([self._is_ours(signature, content) for signature in signatures]):
+        if not any(self._is_ours(signature, content) for signature in signatures):
             return Proof.FORGED
         if timestamp_s < now_s - window.past_s:
             return Proof.STALE
@@ -102,9 +102,9 @@ class Verifier:
             return False
         if version == "v1":
             made = [hmac.digest(key, content, "sha256") for key in self._secrets]
-            return any([hmac.compare_digest(each, raw) for each in made])
+            return any(hmac.compare_digest(each, raw) for each in made)
         if version == "v1a":
-            return any([_is_signed_by(key, raw, content) for key in self._public])
+            return any(_is_signed_by(key, raw, content) for key in self._public)
         return False
 
 

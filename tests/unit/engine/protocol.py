@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
 from streams.engine.partition import Partition
 from streams.engine.work import Tasks
 from streams.model.ledger import ActivityRow, Admission, Kind, Phase, Row
+from streams.model.values import replace
 from streams.rules.fold import LedgerRecord
 from streams.wire.commands import LateReport
 from tests.sim.loop import run_virtual

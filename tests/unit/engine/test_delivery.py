@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from streams.engine.delivery import Deliverer
@@ -13,6 +13,7 @@ from streams.engine.trigger import Carried, Trigger
 from streams.model.activity import Activity, Recipient
 from streams.model.ledger import FailurePhase, Kind, Phase, Row
 from streams.model.target import Target
+from streams.model.values import replace
 from streams.model.verdict import Judgement, Verdict
 from streams.rules.decide import Turned
 from streams.wire.commands import LateReport

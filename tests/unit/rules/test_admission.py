@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from streams.model.ledger import ActivityRow, Admission
+from streams.model.values import replace
 from streams.rules.admission import DELIVERIES_MAX, Admitted, admit
 
 NOW = 1_767_225_600_000

@@ -1,10 +1,9 @@
 """The bounds of a policy, applied: when a delivery is tried again, and when no more."""
 
-from dataclasses import replace
-
 import pytest
 
 from streams.model.policy import ACTIVITY, HOUR, MINUTE, NOTIFICATION, SECOND
+from streams.model.values import replace
 from streams.rules.backoff import (
     ATTEMPTS_EXHAUSTED,
     ELAPSED_EXHAUSTED,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from streams.model.ledger import FailurePhase, Phase, Row
 from streams.model.policy import ACTIVITY, NOTIFICATION
+from streams.model.values import replace
 from streams.model.verdict import Judgement, Verdict
 from streams.rules.decide import (
     CODE_EXPIRED,
@@ -94,9 +94,7 @@ def row(phase: Phase = Phase.CLAIMED, **changes: object) -> Row:
 
 
 def after(state: Row, event: Event, *, now_ms: int = NOW, jitter=0.0, idempotent=False) -> Row:
-    made = decide(
-        state, event, now_ms=now_ms, jitter=jitter, policy=POLICY, idempotent=idempotent
-    )
+    made = decide(state, event, now_ms=now_ms, jitter=jitter, policy=POLICY, idempotent=idempotent)
     assert made is not None
     return made
 
@@ -110,9 +108,7 @@ def test_every_phase_and_every_event_has_its_place():
     assert set(get_args(Event)) == set(EVENTS)
 
 
-@pytest.mark.parametrize(
-    ("phase", "event", "becomes"), [(*pair, to) for pair, to in MOVES.items()]
-)
+@pytest.mark.parametrize(("phase", "event", "becomes"), [(*pair, to) for pair, to in MOVES.items()])
 def test_an_event_moves_a_phase_where_the_matrix_says_or_changes_nothing(phase, event, becomes):
     """D-008, D-004: total; what is misplaced, late or repeated changes nothing."""
     made = decide(
@@ -156,7 +152,11 @@ def test_a_claim_fixes_its_lease_and_whether_its_effect_may_be_repeated():
     """C-07: a lost claim is judged by what it was made under, not by what the registry says then."""
     claimed = after(row(Phase.QUEUED), ClaimAsked(TOKEN), idempotent=True)
 
-    assert (True, POLICY.lease_ms, NOW) == (claimed.idempotent, claimed.lease_ms, claimed.claimed_ms)
+    assert (True, POLICY.lease_ms, NOW) == (
+        claimed.idempotent,
+        claimed.lease_ms,
+        claimed.claimed_ms,
+    )
 
 
 def test_the_elapsed_limit_counts_from_the_first_claim():

@@ -1,11 +1,11 @@
 """What names an activity and a delivery, and what is the same."""
 
-from dataclasses import replace
 from hashlib import sha256
 
 import pytest
 
 from streams.model.activity import Activity, Recipient
+from streams.model.values import replace
 from streams.rules.identity import (
     activity_key_of,
     canonical_hash,
@@ -208,7 +208,9 @@ def test_two_activities_of_one_transaction_have_two_ids():
     """
     told = replace(ACTIVITY, transaction="order-9")
 
-    assert delivery_id(told, CRM) != delivery_id(replace(told, activity_id="https://a.example/2"), CRM)
+    assert delivery_id(told, CRM) != delivery_id(
+        replace(told, activity_id="https://a.example/2"), CRM
+    )
 
 
 def test_a_given_part_is_not_what_stands_in_for_a_missing_one():

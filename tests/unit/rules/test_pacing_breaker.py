@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from streams.model.ledger import FailurePhase
+from streams.model.values import replace
 from streams.model.verdict import Judgement, Verdict
 from streams.rules.pacing import (
     COOL_MAX_MS,
@@ -143,9 +142,7 @@ def test_a_calls_duration_moves_the_mean():
         (Judgement(verdict=Verdict.SENT, code="http_200", status=200), True),
         (Judgement(verdict=Verdict.AMBIGUOUS, code="http_500", status=500), True),
         (
-            Judgement(
-                verdict=Verdict.RETRY, code="connect_refused", phase=FailurePhase.CONNECT
-            ),
+            Judgement(verdict=Verdict.RETRY, code="connect_refused", phase=FailurePhase.CONNECT),
             False,
         ),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
@@ -14,6 +13,7 @@ from streams.edge.http.call import wanted
 from streams.errors import TargetError
 from streams.model.policy import ACTIVITY, NOTIFICATION
 from streams.model.target import Signing, Target, TargetRecord, Tls
+from streams.model.values import replace
 from streams.rules.targets import inbox_target, is_parked, registered_target
 
 POLICIES = {"activity": ACTIVITY, "notification": NOTIFICATION}

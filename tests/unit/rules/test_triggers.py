@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from streams.model.ledger import ActivityRow, Admission, FailurePhase, Phase, Row
 from streams.model.receipt import Outcome
+from streams.model.values import replace
 from streams.rules.triggers import (
     is_wanted_by_retry,
     is_wanted_by_source,

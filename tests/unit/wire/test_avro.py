@@ -134,9 +134,9 @@ def test_a_codec_tells_its_own_records_from_others():
     assert (True, False) == (Codec("target-state").writes(state), Codec("target").writes(state))
 
 
-def test_a_record_with_a_list_cannot_be_written_as_a_flat_one():
+def test_a_record_with_a_map_cannot_be_written_as_a_flat_one():
     """
     Refused at start, not wrong at run time.
     """
     with pytest.raises(SchemaError, match="not a plain scalar"):
-        flat_encoder("dead-letter")
+        flat_encoder("target")

@@ -1,12 +1,11 @@
 """Ledger rows, dead letters and receipts survive the wire."""
 
-from dataclasses import replace
-
 import pytest
 
 from streams.errors import RecordError
 from streams.model.ledger import ActivityRow, Admission, FailurePhase, Phase, Row
 from streams.model.receipt import DeadLetter, Letter, Outcome, Receipt
+from streams.model.values import replace
 from streams.wire.avro import Codec
 from streams.wire.codec import (
     decode_activity_row,

@@ -1,11 +1,10 @@
 """Headers and keys of our records."""
 
-from dataclasses import replace
-
 import pytest
 
 from streams.errors import RecordError
 from streams.model.ledger import Kind
+from streams.model.values import replace
 from streams.wire.records import (
     CARRIED_BYTES,
     CARRIED_HEADERS,

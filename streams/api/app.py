@@ -1,0 +1,127 @@
+"""The API as an ASGI application: routes behind the guard, every failure a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from streams.api.asking import Desk
+from streams.api.auth import Authenticator
+from streams.api.guard import Guard, Rate
+from streams.api.openapi import document
+from streams.api.problems import Problem, not_found
+from streams.api.redriving import Redriver
+from streams.api.routes import BASE, OperatorRoutes
+from streams.api.target_routes import TargetRoutes
+from streams.api.writer import AuditedWriter
+
+log = structlog.get_logger(__name__)
+
+RATE_PER_S: Final = 100.0
+RATE_BURST: Final = 200.0
+
+SIGNED_BY_PROVIDERS: Final = f"{BASE}/provider-events/"
+"""These requests carry their provider's signature in place of a bearer token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the API is made of.
+
+    Attributes:
+        more_routes, more_paths: Further routes, and what OpenAPI says of them.
+        new_id: Gives an id that nobody had before.
+        now_ms: Wall clock, epoch milliseconds.
+    """
+
+    desk: Desk
+    redriver: Redriver
+    writer: AuditedWriter
+    targets_topic: str
+    authenticator: Authenticator
+    new_id: Callable[[], str]
+    now_ms: Callable[[], int]
+    more_routes: Sequence[BaseRoute] = ()
+    more_paths: dict[str, Any] | None = None
+    rate: Rate | None = None
+
+
+def build(parts: Parts) -> Starlette:
+    """The application."""
+    described = document(parts.more_paths)
+
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(described)
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_: Request) -> Response:
+        ready = parts.desk.freshness.is_ready
+        status = 200 if ready else 503
+        return JSONResponse({"status": "ok" if ready else "unavailable"}, status)
+
+    targets = TargetRoutes(
+        desk=parts.desk,
+        writer=parts.writer,
+        topic=parts.targets_topic,
+        new_id=parts.new_id,
+        now_ms=parts.now_ms,
+    )
+    guard = Middleware(
+        Guard,
+        authenticator=parts.authenticator,
+        rate=parts.rate or Rate(RATE_PER_S, RATE_BURST),
+        is_open=lambda path: path == "/healthz" or path.startswith(SIGNED_BY_PROVIDERS),
+        new_id=parts.new_id,
+    )
+    return Starlette(
+        routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/openapi.json", openapi),
+            *parts.more_routes,
+            *OperatorRoutes(desk=parts.desk, redriver=parts.redriver).routes(),
+            *targets.routes(),
+        ],
+        middleware=[guard],
+        exception_handlers={Problem: _problem, HTTPException: _http, Exception: _unexpected},
+    )
+
+
+def _request_id(request: Request) -> str:
+    return str(getattr(request.state, "request_id", ""))
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem), "registered for problems only"
+    return error.answer(_request_id(request))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for Starlette's own only"
+    if error.status_code == 404:
+        return not_found("path").answer(_request_id(request))
+    problem = Problem(
+        error.status_code,
+        f"http_{error.status_code}",
+        "The request cannot be served.",
+        error.headers,
+    )
+    return problem.answer(_request_id(request))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    # The error's own text may hold content (D-043): its kind and the request's id must do.
+    log.error("api.failed", error=type(error).__name__, request_id=_request_id(request))
+    problem = Problem(500, "internal", "Something went wrong on our side; it is logged.")
+    return problem.answer(_request_id(request))

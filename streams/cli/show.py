@@ -1,0 +1,47 @@
+"""`outbox show`: every delivery of one activity, through the API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from streams.cli.asking_api import BASE, TokenFile, ask, client_of
+from streams.cli.common import AsJson, EnvFile, read_settings, show
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("show", epilog="Example: outbox show https://a.example/activities/1 --json")(show_)
+
+
+def show_(
+    activity_id: Annotated[str, typer.Argument(help="As produced.")],
+    tenant: Annotated[str, typer.Option(help="Whose it is.")] = "default",
+    token_file: TokenFile = None,
+    env_file: EnvFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every delivery of an activity: done, not yet, or never; attempts, next try, last code."""
+    settings = read_settings(env_file)
+    with client_of(settings, tenant, token_file) as client:
+        _, facts = ask(client, "GET", f"{BASE}/activities/{quote(activity_id, safe='')}")
+    show(facts, _lines(facts), as_json=as_json)
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    head = (
+        f"{facts['activity_id']} reach={facts['reach']} owed={facts['owed']}"
+        f" unclaimed={facts['unclaimed']}"
+    )
+    return [head, *(_line(each) for each in facts["deliveries"])]
+
+
+def _line(delivery: dict[str, Any]) -> str:
+    shown = ("status", "phase", "attempts", "generation", "code", "cause", "due_ms")
+    told = " ".join(f"{name}={delivery[name]}" for name in shown if delivery[name] is not None)
+    letter = delivery["dead_letter_id"]
+    return f"{delivery['target']} {told} delivery={delivery['delivery_id']}" + (
+        f" dead_letter={letter}" if letter else ""
+    )

@@ -10,7 +10,7 @@ import shutil
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 import structlog
@@ -170,7 +170,7 @@ class Database:
         return [None if raw is None else _letter(raw) for raw in found]
 
     def _many(self, keys: list[bytes]) -> list[bytes | None]:
-        return cast("list[bytes | None]", self._db.get(keys)) if keys else []
+        return cast("list[bytes | None]", self._db.get(cast("Any", keys))) if keys else []
 
     def scan(self, prefix: bytes, start: bytes) -> Iterator[bytes]:
         """The keys under `prefix` from `start` on, in order."""

@@ -51,7 +51,7 @@ def api(env_file: EnvFile = None) -> None:
     """
     hush_clients()
     settings = read_settings(env_file)
-    configure_logging(log_format=settings.log_format, level=settings.log_level)
+    configure_logging(level=settings.log_level, as_json=settings.log_format == "json")
     listen = listening(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(settings, listen))

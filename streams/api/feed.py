@@ -119,15 +119,15 @@ class Feed:
         Raises:
             StreamsError: the log cannot be read; the API must not go on showing an old view.
         """
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._take())
-            await self._catch_up()
-            await self._tail.start()
-            try:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._take())
+                await self._catch_up()
+                await self._tail.start()
                 group.create_task(self._tail.run())
                 await self._look()
-            finally:
-                await self._tail.stop()
+        finally:
+            await self._tail.stop()
 
     async def _catch_up(self) -> None:
         """Read to the present ends in bulk; a log that is shorter than what we read is another one."""

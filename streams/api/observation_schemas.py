@@ -117,7 +117,11 @@ def paths() -> dict[str, Schema]:
                     _parameter("X-Tenant-ID", "header", TEXT),
                     _parameter("delivery_id", "path", TEXT, required=True),
                     _parameter("limit", "query", limit),
-                    _parameter("cursor", "query", {"type": "string", "minLength": 1}),
+                    _parameter(
+                        "cursor",
+                        "query",
+                        {"type": "string", "pattern": observations.CURSOR_PATTERN},
+                    ),
                     _parameter("at-least", "query", TEXT),
                 ],
                 "responses": _answers(

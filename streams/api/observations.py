@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from streams.wire.observations import PROVIDER, ObservationRecord, event_of
 
 LIMIT: Final = 200
 LIMIT_MAX: Final = 1_000
+CURSOR_PATTERN: Final = "^[A-Za-z0-9_-]{16}$"
 PATH: Final = "/api/v2/notifications/deliveries/{delivery_id}/observations"
 
 NOT_READY: Final = Problem(
@@ -67,7 +68,7 @@ def shown(
         "provider_message_id": delivery.provider_message_id,
         "downstream": _merged(merged),
         "observations": [_entry(entry.seen) for entry in page],
-        "next_cursor": urlsafe_b64encode(page[-1].place).decode().rstrip("=") if more else None,
+        "next_cursor": urlsafe_b64encode(page[-1].place).decode() if more else None,
     }
 
 
@@ -130,9 +131,9 @@ def _entry(seen: ObservationRecord) -> dict[str, Any]:
 
 
 def _read_cursor(text: str | None) -> bytes:
-    try:
-        return urlsafe_b64decode((text or "").encode() + b"==")
-    except (binascii.Error, ValueError):
-        raise Problem(
-            400, "cursor_invalid", "cursor must be the next_cursor of an earlier page."
-        ) from None
+    """The place of a cursor, twelve bytes; empty for none."""
+    if text is None:
+        return b""
+    if not re.fullmatch(CURSOR_PATTERN, text):
+        raise Problem(400, "cursor_invalid", "cursor must be the next_cursor of an earlier page.")
+    return urlsafe_b64decode(text)

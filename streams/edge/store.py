@@ -24,7 +24,7 @@ _META: Final = struct.Struct(">qq16s")
 _FENCE: Final = struct.Struct(">q")
 _KEEP: Final = -2
 """Stands where a fence would: what the value itself says holds."""
-_ROW, _DEBT, _STATE, _LETTERS = b"r", b"d", b"s", b"l"
+_ROW, _DEBT, _STATE, _LETTERS, _AGES = b"r", b"d", b"s", b"l", b"t"
 _IDENTITY: Final = b"\xff\xffidentity"
 
 
@@ -50,6 +50,7 @@ class PartitionStore:
         self._prefix = struct.pack(">H", index)
         self._rows = self._prefix + _ROW
         self._debts = self._prefix + _DEBT
+        self._ages = self._prefix + _AGES
         self._changed: dict[bytes, bytes | None] = {}
         self.epoch = -1
         self.next = 0
@@ -81,6 +82,24 @@ class PartitionStore:
         if key in self._owed:
             self._owed.discard(key)
             self._changed[self._debts + key] = None
+
+    def age(self, key: bytes, at_ms: int) -> None:
+        """Look at an activity's end of life from `at_ms` on; see `aged`."""
+        self._changed[self._ages + at_ms.to_bytes(8, "big") + key] = b""
+
+    def aged(self, before_ms: int, limit: int) -> list[tuple[int, bytes]]:
+        """Activities whose end of life is to be looked at before `before_ms`, oldest first."""
+        found: list[tuple[int, bytes]] = []
+        for full, _ in self._scan(self._ages):
+            at_ms = int.from_bytes(full[:8], "big")
+            if at_ms >= before_ms or len(found) == limit:
+                break
+            found.append((at_ms, full[8:]))
+        return found
+
+    def looked_at(self, key: bytes, at_ms: int) -> None:
+        """Drop an entry of `age`."""
+        self._changed[self._ages + at_ms.to_bytes(8, "big") + key] = None
 
     @property
     def owed(self) -> frozenset[bytes]:

@@ -175,7 +175,7 @@ class Partition:
         """Apply records of the own tail, in order, in one atomic write; then tell who waits."""
         done: list[tuple[asyncio.Future[bool], bool]] = []
         touched: list[bytes] = []
-        led = self.leads
+        led, now_ms = self.leads, self._time.now_ms()
         for record in records:
             if record.kind is Kind.REPORT:
                 failpoint("report_unfolded")
@@ -189,6 +189,8 @@ class Partition:
                 done.append((waited[0], valid))
             if valid:
                 self._remember(record, waited[1] if waited else None)
+                if record.kind is Kind.ADMIT:
+                    self.store.age(record.key, now_ms)
         failpoint("store_behind")
         self.store.commit()
         if self.leads and not led:
@@ -334,6 +336,20 @@ class Partition:
         assignment = self.assignment
         while key in self._admitting and self.assignment == assignment:
             await self._changed(key, self._time.monotonic() + ADMIT_LOOK_S)
+
+    def bury(self, activity_key: bytes) -> bool:
+        """Append tombstones for an activity and all its deliveries, if nobody is at work on it.
+
+        Returns:
+            Whether it was done.
+        """
+        keys = [key for key, _ in self.store.under(activity_key + SEPARATOR)]
+        busy = any(map(self.locks.is_held, (*keys, activity_key)))
+        if busy or activity_key in self._admitting or not self.leads:
+            return False
+        for key in (*keys, activity_key):
+            self._ledger.append(Kind.REPORT, key, None, self._epoch, self._time.token())
+        return True
 
     async def claim(self, key: bytes, row: Row) -> Claim | None:
         """Claim under the delivery's lock, holding a slot of the target (rule 3).

@@ -108,7 +108,13 @@ PLAIN: Final = Shape(
     event_id=(("event_id",),),
     code=(("code",),),
     at=(("at",),),
-    identity=(("event_id",), ("message_id", "subject", "at"), ("webhook_id", "subject", "at")),
+    identity=(
+        ("event_id",),
+        ("message_id", "subject", "at"),
+        ("message_id", "at"),
+        ("webhook_id", "subject", "at"),
+        ("webhook_id", "at"),
+    ),
 )
 """For a relay of one's own, which speaks our words: one event, or `{"events": […]}`."""
 

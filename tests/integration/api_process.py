@@ -49,6 +49,8 @@ class ApiProcess:
     name: str = "api1"
     overrides: dict[str, object] = field(default_factory=dict)
     port: int = 0
+    logged: int = 0
+    """Characters that an earlier process of this name left in the log."""
     process: subprocess.Popen[bytes] = field(init=False)
     client: httpx.AsyncClient = field(init=False)
 
@@ -63,20 +65,29 @@ class ApiProcess:
             "api_address": "127.0.0.1:0",
             "api_tokens": TOKENS,
         }
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "streams", "api"],
-                env=self.world.environment(**(given | self.overrides)),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-        await self.world.until(self._is_listening, "the API's port")
+        self._start(self.world.environment(**(given | self.overrides)))
+        try:
+            await self.world.until(self._is_listening, "the API's port")
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            raise
         self.client = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}", timeout=30, headers=bearer(ADMIN)
         )
         await self.world.until_true(self._is_ready, "the API to be ready")
         return self
+
+    def _start(self, environment: dict[str, str]) -> None:
+        self.logged = len(self.log.read_text()) if self.log.exists() else 0
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "streams", "api"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
 
     async def __aexit__(self, *_: object) -> None:
         await self.client.aclose()
@@ -90,11 +101,8 @@ class ApiProcess:
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """The lines of the log that tell of an event."""
-        found = []
-        for line in self.log.read_text().splitlines():
-            if f'"{event}"' in line:
-                found.append(json.loads(line))
-        return found
+        lines = self.log.read_text()[self.logged :].splitlines()
+        return [json.loads(line) for line in lines if f'"{event}"' in line]
 
     def _is_listening(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

@@ -12,7 +12,6 @@ from streams.rules.decide import NOT_CALLED, EffectMode
 from streams.wire.commands import LateReport, Redrive, encode_command
 from tests.integration.world import World
 
-
 MARKER = LateReport(delivery_key=b"none\x00x", token=b"0" * 16, judgement=NOT_CALLED)
 """A command that does nothing."""
 

@@ -78,6 +78,9 @@ class MemoryStore:
         self.state.rows.pop(key, None)
         self._dirty.add(key)
 
+    def age(self, key: bytes, at_ms: int) -> None:
+        """The simulation's days are short: nothing grows old enough to be forgotten."""
+
     def owe(self, key: bytes) -> None:
         self.state.owed.setdefault(key, self.state.next - 1)
         self._dirty.add(key)

@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ROUNDS ?= 20
+SEED ?= 1
 SCALE ?= 1
 ONLY ?=
 ARGS ?=
@@ -48,8 +49,12 @@ test: setup ## Run every test that CI runs, against a real local Kafka. ARGS go 
 demo: setup ## Deliver examples/activities.jsonl from Kafka over HTTP, live; kill the worker once; add it all up.
 	@$(IN) .venv/bin/outbox demo $(ARGS)
 
-chaos: setup ## Run the long crash suite, ROUNDS=20 rounds.
-	@$(IN) ROUNDS=$(ROUNDS) .venv/bin/pytest tests/chaos --timeout=0 -s $(ARGS)
+chaos: setup ## Run the long crash suite, ROUNDS=20 rounds from SEED=1 on; the last line adds them up.
+	@$(IN) ROUNDS=$(ROUNDS) SEED=$(SEED) .venv/bin/pytest tests/chaos --timeout=0 -s $(ARGS)
+
+.PHONY: mutants
+mutants: setup ## Take each guard of the ledger protocol out and name the test that misses it.
+	@$(IN) .venv/bin/python tools/mutants.py $(ARGS)
 
 bench: setup ## Run the benchmark suite (ONLY=name, SCALE=0.1); each figure is a line name=value at the end.
 	@$(IN) .venv/bin/python -m tests.bench --scale $(SCALE) $(addprefix --only ,$(ONLY)) $(ARGS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
+from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -53,6 +54,7 @@ class Parts:
     more_routes: Sequence[BaseRoute] = ()
     more_paths: dict[str, Any] | None = None
     rate: Rate | None = None
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
 
 def build(parts: Parts) -> Starlette:
@@ -64,6 +66,9 @@ def build(parts: Parts) -> Starlette:
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
+
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(parts.registry), media_type="text/plain; version=0.0.4")
 
     async def readyz(_: Request) -> Response:
         ready = parts.desk.freshness.is_ready
@@ -88,6 +93,7 @@ def build(parts: Parts) -> Starlette:
         routes=[
             Route("/healthz", healthz),
             Route("/readyz", readyz),
+            Route("/metrics", metrics),
             Route("/openapi.json", openapi),
             *parts.more_routes,
             *OperatorRoutes(desk=parts.desk, redriver=parts.redriver).routes(),

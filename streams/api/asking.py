@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from streams.api.auth import READ, Caller
+from streams.api.auth import Caller
 from streams.api.problems import Problem
 from streams.api.tokens import Positions, read_token
 from streams.api.view import View
@@ -182,16 +182,6 @@ class Desk:
             )
 
         return answer
-
-    async def tenant_of(self, request: Request) -> str:
-        """The tenant of a request to an endpoint that is made elsewhere, with `notification:read`.
-
-        Raises:
-            Problem: 400 or 403.
-        """
-        caller: Caller = request.state.caller
-        caller.require(READ)
-        return caller.tenant(request.headers.get("x-tenant-id"))
 
     async def _until_fresh(self, token: str | None) -> None:
         if not self.freshness.is_ready:

@@ -119,7 +119,8 @@ class RetryWriter:
 
     def _forget(self, key: tuple[int, bytes], gathering: _Gathering) -> None:
         is_idle = gathering.written is None and self._gatherings.get(key) is gathering
-        if is_idle and gathering.last_second * 1000 < self._time.now_ms():
+        # An earlier flush's call may come within the last second: it is still written to until its end.
+        if is_idle and (gathering.last_second + 1) * 1000 <= self._time.now_ms():
             del self._gatherings[key]
 
     def _append(

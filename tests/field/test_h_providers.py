@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def bench_of(tmp_path: Path) -> Iterator[BenchOf]:
     numbers = itertools.count()
     made: list[Bench] = []
 
-    def build(shape: str, **fields: object) -> Bench:
+    def build(shape: str, **fields: Any) -> Bench:
         bench = Bench(tmp_path / str(next(numbers)), shape=shape, **fields)
         made.append(bench)
         return bench
@@ -317,7 +318,7 @@ async def test_h12_through_a_relay_that_signs_a_subscription_is_confirmed_by_nob
     )
 
 
-def error(code: int, status: str, *details: dict[str, object]) -> dict[str, object]:
+def error(code: int, status: str, *details: Mapping[str, object]) -> dict[str, object]:
     body = {"error": {"code": code, "status": status, "details": list(details)}}
     return {"message_id": "m1", "status": code, "body": body}
 

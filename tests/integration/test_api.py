@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.edge.log import read_all
 from streams.model.receipt import Outcome
-from streams.wire.audit import decode_audit
+from streams.wire.audit import AuditRecord, decode_audit
 from tests.integration.api_process import ADMIN, BASE, OTHER, READER, ApiProcess, bearer, tenant
 from tests.integration.world import Produced, World
 
@@ -302,7 +302,7 @@ async def test_without_its_audit_topic_nothing_is_redriven(kafka: str, world: Wo
 
     assert [503, 503] == [answer.status_code for answer in answers]
     assert "open" == (await api.get(f"/dead-letters/{letter_id}")).json()["state"]
-    commands = []
+    commands: list[object] = []
     await read_all(
         {"bootstrap_servers": kafka},
         world.topics.commands,
@@ -314,7 +314,7 @@ async def test_without_its_audit_topic_nothing_is_redriven(kafka: str, world: Wo
 
 async def audited(world: World, letter_id: str):
     """The committed audit records of one letter."""
-    found = []
+    found: list[AuditRecord] = []
 
     def take(_, records) -> None:
         found.extend(decode_audit(record.value) for record in records)

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from streams.model.receipt import Outcome
-from tests.integration.world import Produced, World
+from tests.integration.world import PATIENT, Produced, World
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
@@ -48,8 +48,7 @@ class FanOut:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fanout(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FanOut]:
-    leases = {"policy_activity_lease_ms": 30_000}
-    async with World(kafka, tmp_path_factory.mktemp("fanout"), leases) as world:
+    async with World(kafka, tmp_path_factory.mktemp("fanout"), PATIENT) as world:
         await world.work()
         fanout = FanOut(world)
         await world.produce(fanout.activity)

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from streams.model.ledger import FailurePhase
 from streams.model.receipt import DeadLetter, Outcome
 from streams.wire.avro import Codec
-from tests.integration.world import Produced, World
+from tests.integration.world import PATIENT, Produced, World
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
@@ -141,7 +141,7 @@ class Broken:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    async with World(kafka, tmp_path_factory.mktemp("input")) as world:
+    async with World(kafka, tmp_path_factory.mktemp("input"), PATIENT) as world:
         await world.work()
         yield world
 
@@ -411,7 +411,12 @@ async def test_waiting_for_a_target_that_is_down_ends_at_the_maximum_age(
         "down",
         "",
         url=f"http://127.0.0.1:{dead_port}/",
-        policy_overrides={"max_age_ms": MAX_AGE_MS, "max_attempts": 1_000, "timeout_ms": 500},
+        policy_overrides={
+            "max_age_ms": MAX_AGE_MS,
+            "max_attempts": 1_000,
+            "timeout_ms": 500,
+            "lease_ms": MAX_AGE_MS,
+        },
     )
     activities = [world.to_target(f"urn:down:{n}", "down") for n in range(40)]
     called, spared = activities[:20], activities[20:]

@@ -13,7 +13,7 @@ import pytest_asyncio
 from streams.edge.receiver import Call
 from streams.model.ledger import FailurePhase
 from streams.model.receipt import Outcome
-from tests.integration.world import Produced, World
+from tests.integration.world import PATIENT, Produced, World
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 
@@ -86,9 +86,7 @@ class Mix:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mix(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mix]:
-    # A lease far beyond the call: a machine that is busy elsewhere must not spend attempts.
-    leases = {f"policy_{name}_lease_ms": 30_000 for name in ("activity", "notification")}
-    async with World(kafka, tmp_path_factory.mktemp("mix"), leases) as world:
+    async with World(kafka, tmp_path_factory.mktemp("mix"), PATIENT) as world:
         await world.work()
         mix = Mix(world)
         await mix.run()

@@ -10,14 +10,15 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.worker_process import WorkerProcess
-from tests.integration.world import World
+from tests.integration.world import PATIENT, World
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    async with World(kafka, tmp_path_factory.mktemp("pages"), {"partitions": 1}) as world:
+    overrides = {**PATIENT, "partitions": 1}
+    async with World(kafka, tmp_path_factory.mktemp("pages"), overrides) as world:
         yield world
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from streams.model.receipt import Outcome
 from tests.integration.worker_process import WorkerProcess
-from tests.integration.world import World
+from tests.integration.world import PATIENT, World
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -20,7 +20,8 @@ NEVER_MS = 60_000
 
 @pytest.fixture
 async def world(kafka: str, tmp_path: Path) -> AsyncIterator[World]:
-    async with World(kafka, tmp_path / "world", {"session_timeout_ms": NEVER_MS}) as world:
+    overrides = {**PATIENT, "session_timeout_ms": NEVER_MS}
+    async with World(kafka, tmp_path / "world", overrides) as world:
         yield world
 
 

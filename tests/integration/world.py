@@ -55,6 +55,13 @@ SHORT = {
 }
 """Settings under which a test's retries and leases end within seconds."""
 
+PATIENT: Mapping[str, object] = {
+    "session_timeout_ms": 30_000,
+    **{f"policy_{policy}_timeout_ms": 20_000 for policy in ("activity", "notification")},
+    **{f"policy_{policy}_lease_ms": 40_000 for policy in ("activity", "notification")},
+}
+"""For tests that count calls: a machine that is busy elsewhere spends no attempt and moves no partition."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:

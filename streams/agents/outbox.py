@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from streams.edge.appender import Appender
 from streams.edge.deathmark import Deathmark
-from streams.edge.log import Appender
 from streams.engine.lanes import Lane, Record
 from streams.engine.outputs import FollowUps, Rejected, not_taken
 from streams.engine.partition import Partition

@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from streams.edge.appender import MAX_BATCH_BYTES
 from streams.edge.cluster import explained
-from streams.edge.log import MAX_BATCH_BYTES
 from streams.errors import TopicsError
 
 UNACKNOWLEDGED_MAX: Final = 1_000

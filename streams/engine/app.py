@@ -164,6 +164,5 @@ class App(faust.App):
         self._batch_consumer.wake()
 
     async def leave(self) -> None:
-        """Commit what is settled and leave the group, so that others take over at once."""
-        await self._batch_consumer.commit()
+        """Leave the group, so that others take over at once."""
         await asyncio.shield(self._batch_consumer.leave_group())

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord
 
-from streams.edge.log import Appender, Tail
+from streams.edge.appender import Appender
+from streams.edge.log import Tail
 from streams.model.ledger import Kind
 from streams.rules.fold import LedgerRecord
 from streams.rules.identity import activity_key_of

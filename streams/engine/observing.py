@@ -22,7 +22,7 @@ from streams.wire.observations import (
 )
 
 if TYPE_CHECKING:
-    from streams.edge.log import Appender
+    from streams.edge.appender import Appender
     from streams.engine.delivery import Outputs, Telling
     from streams.engine.ports import Time
     from streams.engine.trigger import Trigger

@@ -7,8 +7,8 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Final
 
+from streams.edge.appender import Appender
 from streams.edge.failpoint import failpoint
-from streams.edge.log import Appender
 from streams.engine.letters import Letters
 from streams.engine.partition import Partition
 from streams.engine.ports import Time

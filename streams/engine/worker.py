@@ -15,7 +15,8 @@ import structlog
 from aiokafka import ConsumerRecord
 from faust.types import TP
 
-from streams.edge.log import Appender, Tail, read_all
+from streams.edge.appender import Appender
+from streams.edge.log import Tail, read_all
 from streams.edge.store import Store
 from streams.edge.telemetry import Metrics
 from streams.engine.consumer import Wanted

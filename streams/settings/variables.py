@@ -162,8 +162,8 @@ class Settings(BaseSettings):
     )
     api_jwks_issuer: str = Field("", description="the `iss` that such a token must have")
     api_jwks_audience: str = Field("", description="the `aud` that such a token must have")
-    api_providers: SecretStr = Field(
-        SecretStr(""), description="whose provider events are taken, as JSON (docs/providers.md)"
+    api_providers: str = Field(
+        "", description="whose provider events are taken, as JSON (docs/providers.md)"
     )
     log_format: Literal["console", "json"] = Field(
         "console", description="for people or for machines"

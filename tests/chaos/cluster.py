@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -63,11 +64,8 @@ class Network:
     async def open(self) -> None:
         """Listen."""
         for front, behind in self._doors.values():
-            self._servers.append(
-                await asyncio.start_server(
-                    lambda r, w, behind=behind: self._accept(r, w, behind), HOST, front
-                )
-            )
+            accept = partial(self._accept, behind)
+            self._servers.append(await asyncio.start_server(accept, HOST, front))
 
     async def close(self) -> None:
         """End all connections and stop listening."""
@@ -92,7 +90,7 @@ class Network:
         self._to_worker.set()
 
     async def _accept(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, behind: int
+        self, behind: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection(HOST, behind)

@@ -57,13 +57,13 @@ SETTINGS: Final = {
 }
 
 COMPACTING: Final = {
-    "min.compaction.lag.ms": "20000",
+    "min.compaction.lag.ms": "30000",
     "delete.retention.ms": "1000",
     "segment.ms": "1000",
     "min.cleanable.dirty.ratio": "0.01",
 }
-"""The lag must exceed the longest time without a leader: session 6 s, a freeze of 11 s, a restart."""
-COMPACTED_S: Final = 25.0
+"""The lag must exceed the longest time without a leader: session 6 s, a freeze of 11 s, slow starts."""
+COMPACTED_S: Final = 35.0
 """When compaction has certainly had its turn with what was written before."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from streams.engine.ledger_log import ledger_records
+from streams.engine.partition import _row
 from streams.errors import RecordError
 from streams.model.activity import Activity
 from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
@@ -24,7 +25,6 @@ from streams.wire.records import read_retry_headers
 from tests.sim.broker import Broker
 from tests.sim.memory import MemoryStore, Record, replay, without
 from tests.sim.target import Call, Script
-from streams.engine.partition import _row
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def source(offset: int, activity: str, target: str) -> Source:
 
 def good() -> History:
     """Sent at the second attempt; ambiguous at a strict target, hence dead; and one left to redeliver."""
-    dead = {"code": "read_timeout", "reconciliation_required": True}
+    dead: dict[str, Any] = {"code": "read_timeout", "reconciliation_required": True}
     waiting = row("d1", "waiting", fence=2)
     sent = row("d1", "sent", 2, status=200, fence=4)
     return History(

@@ -10,4 +10,4 @@ from tests.unit.api.desk import World
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path)
     yield world
-    world.database.close()
+    world.close()

@@ -108,7 +108,7 @@ class Log:
         self.audits.append(audit)
         self.records += records
         offset = len(self.audits) - 1
-        self.world.view.take_audit([Record(encode_audit(audit), offset)])  # type: ignore[list-item]
+        self.world.view.take_audit([Record(encode_audit(audit), offset)])
         for each in records:
             if each.topic == "targets":
                 self.world.take_target(each.key, each.value)
@@ -126,6 +126,7 @@ class World:
     fresh: Fresh = field(default_factory=Fresh)
     offsets: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     rows: dict[str, tuple[bytes, Row]] = field(default_factory=dict)
+    is_closed: bool = False
 
     def __post_init__(self) -> None:
         self.database = Database(self.folder / "api", "cluster")
@@ -198,7 +199,13 @@ class World:
 
     def take_target(self, key: bytes, value: bytes | None) -> None:
         record = Record(value, next(self._targets), key)
-        self.view.take_targets([record])  # type: ignore[list-item]
+        self.view.take_targets([record])
+
+    def close(self) -> None:
+        """Release the files, once."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.database.close()
 
     def new_id(self) -> str:
         return f"id-{next(self._ids)}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 
-from streams.model.ledger import Kind, Phase
-from streams.wire.codec import encode_row
-from tests.unit.api.desk import BASE, CANARY, NOW_MS, auth, dead_row, row
+from streams.api.database import Database
+from streams.model.ledger import ActivityRow, Kind, Phase
+from streams.wire.codec import encode_activity_row, encode_row
+from tests.unit.api.desk import BASE, CANARY, NOW_MS, dead_row, row
 
 
 async def get(world, path, token="t-admin", **params):
@@ -157,7 +159,7 @@ async def test_no_destination_is_shown_whole_or_kept(world):
         "/targets",
     )
     told = "".join([(await get(world, path)).text for path in paths])
-    world.database.close()
+    world.close()
     files = b"".join(f.read_bytes() for f in world.folder.rglob("*") if f.is_file())
 
     assert "b.example" in told
@@ -226,19 +228,18 @@ async def test_what_was_read_is_there_after_a_restart(world):
     """Issue 7: resumes from stored offsets."""
     world.deliver(1, dead_row(1))
     position = world.view.position("l0")
-    world.database.close()
-    again = type(world)(world.folder)
+    world.close()
+    again = type(world)(world.folder, offsets=itertools.count(position))
     try:
-        assert position < again.view.position("l0")  # its own OWNER record came on top
+        assert position + 1 == again.view.position("l0")  # its own OWNER record came on top
         items = (await get(again, "/dead-letters")).json()["items"]
         assert [f"dlv_{1:032x}.1"] == [item["dead_letter_id"] for item in items]
     finally:
-        again.database.close()
+        again.close()
 
 
 async def test_files_of_another_cluster_or_too_old_are_dropped(tmp_path):
     """Issue 7: tombstones that were missed may be gone from the log."""
-    from streams.api.database import Database
 
     def kept(identity, stale_before_ms):
         database = Database(tmp_path / "db", identity, stale_before_ms=stale_before_ms)
@@ -256,9 +257,6 @@ async def test_files_of_another_cluster_or_too_old_are_dropped(tmp_path):
 
 
 def _activity(activity_id, tenant):
-    from streams.model.ledger import ActivityRow
-    from streams.wire.codec import encode_activity_row
-
     return encode_activity_row(
         ActivityRow(canonical_hash=bytes(32), activity_id=activity_id, tenant=tenant)
     )
@@ -293,4 +291,3 @@ async def test_another_tenants_rows_are_in_no_list(world):
     assert [[]] * 6 == lists
     assert [404] * 3 == codes
     assert json.dumps(unknown | {"request_id": ""}) == json.dumps(other | {"request_id": ""})
-    assert auth("t-other")

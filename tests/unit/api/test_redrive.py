@@ -9,8 +9,9 @@ import pytest
 
 from streams.api.writer import UNAVAILABLE
 from streams.rules.decide import EffectMode
+from streams.wire.audit import encode_audit
 from streams.wire.commands import Redrive, decode_command
-from tests.unit.api.desk import BASE, dead_row, row
+from tests.unit.api.desk import BASE, Record, World, dead_row, row
 
 WISH = {"reason": "CRM was down", "effect_mode": "reconcile_replay"}
 
@@ -163,9 +164,6 @@ async def test_a_letter_of_an_earlier_budget_is_resolved(world):
 
 async def test_a_resolution_outlives_the_rows(world, tmp_path):
     """Issue 7: read from the audit topic alone, as after compaction."""
-    from streams.wire.audit import encode_audit
-    from tests.unit.api.desk import Record, World
-
     letter_id = world.deliver(1, dead_row(1)).letter_id
     await redrive(world, letter_id)
     other = World(tmp_path / "other")
@@ -173,7 +171,7 @@ async def test_a_resolution_outlives_the_rows(world, tmp_path):
         other.view.take_audit([Record(encode_audit(world.log.audits[0]), 0)])
         facts = await shown(other, letter_id)
     finally:
-        other.database.close()
+        other.close()
 
     assert ("resolved", "http_400", 1) == (facts["state"], facts["code"], facts["attempts"])
     assert facts["resolved_ms"] is not None

@@ -70,9 +70,9 @@ async def log() -> Log:
 @pytest.fixture
 async def partition(log: Log) -> Partition:
     """One that leads since offset 0."""
-    leading = Partition(
-        0, MemoryStore(), log, Time(), lambda work: asyncio.get_running_loop().create_task(work)
-    )  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
+    store: Any = MemoryStore()
+    leading = Partition(0, store, log, Time(), loop.create_task)
     leading.assign(1)
     leading.fold([owner(0, b"t" * 16)])
     assert leading.leads

@@ -158,9 +158,7 @@ def test_no_delivery_is_due_earlier_for_sharing_a_record():
     asked = {trigger.delivery_id: BASE_MS + 2_000 + 37 * n for n, trigger in enumerate(everyone)}
 
     async def scenario(writer: RetryWriter) -> None:
-        await asyncio.gather(
-            *(writer.write(t, item_of(t), asked[t.delivery_id]) for t in everyone)
-        )
+        await asyncio.gather(*(writer.write(t, item_of(t), asked[t.delivery_id]) for t in everyone))
 
     log = writing(scenario)
 

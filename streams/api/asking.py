@@ -38,6 +38,12 @@ class Freshness(Protocol):
     def behind_s(self) -> float | None:
         """Seconds behind the log; None where that is not known."""
 
+    def looks(self) -> int:
+        """How often the ends of the log were asked for and heard."""
+
+    def is_beyond(self, wanted: Positions) -> bool:
+        """Whether the log, when it was last looked at, did not hold what `wanted` names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -193,10 +199,17 @@ class Desk:
             )
         if token is None:
             return
-        wanted = read_token(token)
-        if not await self.view.until(lambda: self.view.covers(wanted), self.patience_s):
+        wanted, first = read_token(token), self.freshness.looks()
+
+        def is_known() -> bool:
+            # A look that began before the request may miss what was just written elsewhere.
+            is_looked_at = self.freshness.looks() > first + 1
+            return self.view.covers(wanted) or (is_looked_at and self.freshness.is_beyond(wanted))
+
+        await self.view.until(is_known, self.patience_s)
+        if not self.view.covers(wanted):
             raise Problem(
-                412,
+                409,
                 "view_behind",
                 "The read model has not read as far as at-least says. Ask again.",
                 {"retry-after": "1", **self._read_headers(None)},

@@ -13,7 +13,7 @@ import structlog
 from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 
-from streams.api.tokens import AUDIT, TARGETS, ledger_name, letters_name
+from streams.api.tokens import AUDIT, TARGETS, Positions, ledger_name, letters_name
 from streams.api.view import View
 from streams.edge.clock import Clock
 from streams.edge.cluster import PATIENCE_MS, explained
@@ -25,6 +25,9 @@ Record: TypeAlias = ConsumerRecord[bytes, bytes]
 
 AT_ONCE: Final = 250
 """Records taken in one turn of the loop: 10 ms and less, so that answers go out between."""
+
+AT_ONCE_UNASKED: Final = 2_000
+"""While nobody may ask yet: a quarter more a second (27,000 and 37,000 rows/s of CPU, busy machine)."""
 
 LOOK_S: Final = 0.25
 """How often the view is compared with the ends of the log."""
@@ -81,6 +84,8 @@ class Feed:
         self._drained = asyncio.Event()
         self._drained.set()
         self._current_at: float | None = None
+        self._ends = Positions({})
+        self._looks = 0
         self._read = self._routes(sources)
         self.is_ready = view.db.is_complete
         """Whether the view may be asked: it has seen the log to its end once, now or before."""
@@ -112,6 +117,14 @@ class Feed:
             return max(0.0, self._clock.monotonic() - self._current_at)
         alive_ms = self._view.db.alive_ms
         return max(0.0, (self._clock.now_ms() - alive_ms) / 1_000) if alive_ms else None
+
+    def looks(self) -> int:
+        """See `asking.Freshness`."""
+        return self._looks
+
+    def is_beyond(self, wanted: Positions) -> bool:
+        """See `asking.Freshness`."""
+        return not self._ends.covers(wanted)
 
     async def run(self) -> None:
         """Feed the view until cancelled.
@@ -173,8 +186,9 @@ class Feed:
             await self._filled.wait()
             while self._queue:
                 take, records = self._queue.popleft()
-                for start in range(0, len(records), AT_ONCE):
-                    take(records[start : start + AT_ONCE])
+                at_once = AT_ONCE if self.is_ready else AT_ONCE_UNASKED
+                for start in range(0, len(records), at_once):
+                    take(records[start : start + at_once])
                     await asyncio.sleep(0)
             self._filled.clear()
             self._drained.set()
@@ -192,6 +206,9 @@ class Feed:
                 for topic, partitions in by_topic.items()
                 for p, end in (await self._tail.end_offsets(topic, partitions)).items()
             }
+            self._ends = Positions({self._read[at][0]: end for at, end in ends.items()})
+            self._looks += 1
+            self._view.wake()
             await self._until_read(ends)
             await self._drained.wait()
             self._current_at = asked_at

@@ -132,7 +132,7 @@ def paths() -> dict[str, Schema]:
                         401: "No valid bearer token.",
                         403: "The token lacks the scope, or is not for that tenant.",
                         404: "There is none, or it is another tenant's.",
-                        412: "The read model has not read as far as `at-least` says.",
+                        409: "The read model has not read as far as `at-least` says.",
                         429: "Too many requests with this token.",
                         503: "The histories are being read from Kafka.",
                     },

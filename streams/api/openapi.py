@@ -19,8 +19,7 @@ _PROBLEMS: Final = {
     401: "No valid bearer token.",
     403: "The token lacks the scope, or is not for that tenant.",
     404: "There is none, or it is another tenant's.",
-    409: "Resolved already, or nothing that could be reopened.",
-    412: "The read model has not read as far as `at-least` says.",
+    409: "Resolved already, nothing that could be reopened, or not read as far as `at-least` says.",
     413: "The body is too large.",
     422: "The body is not what is asked for.",
     429: "Too many requests with this token.",
@@ -95,7 +94,7 @@ def _answers(status: dict[int, str], schema: str, *problems: int) -> Schema:
             "description": _PROBLEMS[code],
             "content": {MEDIA_TYPE: {"schema": ref("Problem")}},
         }
-        for code in sorted({400, 401, 403, 412, 429, 503, *problems})
+        for code in sorted({400, 401, 403, 409, 429, 503, *problems})
     }
     return good | bad
 
@@ -130,7 +129,7 @@ def _post(
                 "required": True,
                 "content": {"application/json": {"schema": ref(asked)}},
             },
-            "responses": _answers(done, answered, 404, 409, 413, 422),
+            "responses": _answers(done, answered, 404, 413, 422),
             "security": [{"bearer": [ADMIN]}],
         }
     }

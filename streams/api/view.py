@@ -270,13 +270,14 @@ class View:
         if writes is not None:
             writes.position(name, -1, self._next[name])
             self.db.commit(writes)
-        self._wake()
+        self.wake()
 
     def _commit(self, writes: Writes) -> None:
         self.db.commit(writes)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let those who wait look again."""
         woken, self._changed = self._changed, asyncio.Event()
         woken.set()
 

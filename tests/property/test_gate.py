@@ -49,6 +49,25 @@ class Door:
         if self.slots:
             self.slots.pop(at % len(self.slots)).leave(answered=answered)
 
+    def happens(self, step: str, value: int) -> None:
+        """One step of a schedule that takes no time."""
+        if step == "cancel" and self.coming:
+            self.coming[value % len(self.coming)].cancel()
+        elif step == "start" and self.slots:
+            self.slots[value % len(self.slots)].call_starts()
+        elif step == "leave":
+            self.leave(value, answered=True if value % 3 else None)
+        elif step == "fail":
+            self.leave(value, answered=False)
+
+    async def clear(self) -> None:
+        """Everybody who waits is served, and goes."""
+        while any(not task.done() for task in self.coming) or self.slots:
+            self.leave(0, answered=True)
+            await asyncio.sleep(0.001)
+        for task in self.coming:
+            assert task.cancelled() or task.exception() is None
+
 
 @settings(deadline=None)
 @given(steps=STEPS, cap=st.integers(1, 3))
@@ -60,34 +79,17 @@ def test_a_door_never_lets_too_many_in_and_never_forgets_a_place(steps, cap):
         doors = [Door(gate, cap), Door(gate, cap)]
         here = doors[0]
         for step, value in steps:
-            match step:
-                case "enter":
-                    here = doors[value]
-                    here.coming.append(asyncio.create_task(here.enter(f"t{value}")))
-                case "cancel" if here.coming:
-                    here.coming[value % len(here.coming)].cancel()
-                case "start" if here.slots:
-                    here.slots[value % len(here.slots)].call_starts()
-                case "leave":
-                    here.leave(value, answered=True if value % 3 else None)
-                case "fail":
-                    here.leave(value, answered=False)
-                case "sleep":
-                    await asyncio.sleep(value / 1_000)
-                case _:
-                    await asyncio.sleep(0)
-        await everybody_goes(doors)
+            if step == "enter":
+                here = doors[value]
+                here.coming.append(asyncio.create_task(here.enter(f"t{value}")))
+            elif step in ("sleep", "turn"):
+                await asyncio.sleep(value / 1_000)
+            else:
+                here.happens(step, value)
         for number, door in enumerate(doors):
+            await door.clear()
             await asyncio.sleep(60)  # a breaker closes
             await door.enter(f"t{number}")
             assert 1 == len(door.slots)
-
-    async def everybody_goes(doors: list[Door]) -> None:
-        for door in doors:
-            while any(not task.done() for task in door.coming) or door.slots:
-                door.leave(0, answered=True)
-                await asyncio.sleep(0.001)
-            for task in door.coming:
-                assert task.cancelled() or task.exception() is None
 
     run_virtual(play())

@@ -55,8 +55,9 @@ class Worker:
     name: str
     store: MemoryStore = field(default_factory=MemoryStore)
     pending: list[LedgerRecord] = field(default_factory=list)
-    waits: set[bytes] = field(default_factory=set)
-    """Tokens of its own appends of the key that its tail has not folded."""
+    waits: set[tuple[bytes, int]] = field(default_factory=set)
+    """Token and epoch of its own appends of the key that its tail has not folded: a claim's token alone
+    is also another's report of it."""
     owner: bytes = b""
     epoch: int = -1
     calling: Row | None = None
@@ -99,7 +100,7 @@ class Ledger(RuleBasedStateMachine):
     def append(self, worker: Worker, kind: Kind, key: bytes, value: bytes | None, **head) -> None:
         worker.pending.append(LedgerRecord(offset=-1, kind=kind, key=key, value=value, **head))
         if key == KEY:
-            worker.waits.add(head["token"])
+            worker.waits.add((head["token"], head["epoch"]))
 
     def land(self, record: LedgerRecord) -> None:
         landed = replace(record, offset=len(self.log))
@@ -168,7 +169,7 @@ class Ledger(RuleBasedStateMachine):
         readable = [r for r in self.readable() if r.offset >= worker.store.next]
         for record in readable[:number]:
             fold(worker.store, record)
-            worker.waits.discard(record.token)
+            worker.waits.discard((record.token, record.epoch))
             if record.kind is Kind.OWNER and record.token == worker.owner:
                 worker.epoch = record.offset
         worker.store.commit()
@@ -185,6 +186,11 @@ class Ledger(RuleBasedStateMachine):
 
     def decided(self, row: Row, event: Event) -> Row | None:
         return decide(row, event, now_ms=NOW, jitter=0.0, policy=POLICY, idempotent=self.idempotent)
+
+    def settled(self, row: Row, judgement: Judgement) -> Row:
+        made = self.decided(row, Judged(judgement))
+        assert made is not None, "a claimed delivery can always be judged"
+        return made
 
     def owning(self, worker, data):
         """It is assigned, or overrules a stray one (rule 2)."""
@@ -208,14 +214,14 @@ class Ledger(RuleBasedStateMachine):
         if row is None or row.token != claim.token or row.phase is not Phase.CLAIMED:
             return
         verdict = data.draw(st.sampled_from(["busy", "busy", *sorted(VERDICTS)]))
-        settled = self.decided(row, Judged(VERDICTS[verdict]))
+        settled = self.settled(row, VERDICTS[verdict])
         epoch, token = worker.called_under, claim.token
         self.append(worker, Kind.REPORT, KEY, encode_row(settled), epoch=epoch, token=token)
 
     def adopting(self, worker, data):
         """A foreign claim's lease ended, or its report came late (rule 5)."""
         late = data.draw(st.sampled_from([None, *sorted(VERDICTS)]))
-        settled = self.decided(worker.row, Judged(LOST if late is None else VERDICTS[late]))
+        settled = self.settled(worker.row, LOST if late is None else VERDICTS[late])
         token = worker.row.token
         self.append(worker, Kind.REPORT, KEY, encode_row(settled), epoch=worker.epoch, token=token)
 
@@ -267,5 +273,5 @@ class Ledger(RuleBasedStateMachine):
         assert replay(self.readable(), half).facts() == facts
 
 
-Ledger.TestCase.settings = settings(deadline=None, stateful_step_count=120, max_examples=150)
+Ledger.TestCase.settings = settings(deadline=None, stateful_step_count=120, max_examples=60)
 TestLedger = Ledger.TestCase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -37,11 +36,11 @@ TALLY = pytest.StashKey[Tally]()
 
 
 @pytest.fixture(scope="session")
-def sim_tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+def sim_tally(request: pytest.FixtureRequest) -> Tally:
     """Shared by all schedules of a run."""
     tally = Tally()
     request.config.stash[TALLY] = tally
-    yield tally
+    return tally
 
 
 def pytest_terminal_summary(

@@ -28,7 +28,7 @@ class Life:
         self.frozen = False
 
 
-class Stuck(AssertionError):
+class StuckError(AssertionError):
     """Nothing is left that could ever happen, yet somebody waits."""
 
 
@@ -65,7 +65,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)._scheduled = False
         if not ready:
             if not timers:
-                raise Stuck("nothing is left that could happen")
+                raise StuckError("nothing is left that could happen")
             self._now = max(self._now, timers[0]._when)
         while timers and timers[0]._when <= self._now + self._clock_resolution:
             handle = heapq.heappop(timers)

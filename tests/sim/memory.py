@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import TypeAlias, TypeVar
 
 from aiokafka import ConsumerRecord
 
@@ -14,10 +15,12 @@ from streams.edge.store import StoredRow
 from streams.model.ledger import OWNER_KEY
 from streams.rules.fold import LedgerRecord, fold
 
+T = TypeVar("T")
+
 _FENCE = Struct(">q")
 _KEEP = -2
 
-Record = ConsumerRecord[bytes, bytes]
+Record: TypeAlias = ConsumerRecord[bytes, bytes]
 
 
 @dataclass
@@ -66,7 +69,7 @@ class MemoryStore:
     def next(self) -> int:
         return self.state.next
 
-    @next.setter
+    @next.setter  # noqa: A003  # the store's own name for it
     def next(self, value: int) -> None:
         self.state.next = value
 
@@ -107,11 +110,8 @@ class MemoryStore:
         if self._commits % 7 == 0:
             self.older, self.letters_before = kept.copy(), self.letters_next
         for key in self._dirty:
-            for mine, theirs in ((state.rows, kept.rows), (state.owed, kept.owed)):
-                if key in mine:
-                    theirs[key] = mine[key]  # type: ignore[index, assignment]
-                else:
-                    theirs.pop(key, None)  # type: ignore[attr-defined]
+            _copy(state.rows, kept.rows, key)
+            _copy(state.owed, kept.owed, key)
         kept.epoch, kept.next = state.epoch, state.next
         self._dirty.clear()
 
@@ -121,6 +121,13 @@ class MemoryStore:
     def forget(self) -> None:
         self.state, self.letters_next = State(), 0
         self.kept = self.state.copy()
+
+
+def _copy(source: dict[bytes, T], target: dict[bytes, T], key: bytes) -> None:
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
 
 
 class Topic:
@@ -165,9 +172,7 @@ class Topic:
         """Keep, below `boundary`, the last record of each key; say how many went."""
         last = {r.key: r.offset for r in self.records if r.offset < boundary}
         before = len(self.records)
-        self.records = [
-            r for r in self.records if r.offset >= boundary or last[r.key] == r.offset
-        ]
+        self.records = [r for r in self.records if r.offset >= boundary or last[r.key] == r.offset]
         return before - len(self.records)
 
 

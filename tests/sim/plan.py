@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from streams.model.ledger import Phase
 from tests.sim.loop import run_virtual
-from tests.sim.world import Failed, World, quiet
+from tests.sim.world import World, quiet
 
 TARGETS = ("strict-1", "strict-2", "idem-1", "idem-2")
 KINDS = (
@@ -79,7 +79,7 @@ async def live(seed: int, plan: Sequence[Happening]) -> World:
     """Let it befall a world, then let that come to rest.
 
     Raises:
-        Failed: a promise was broken.
+        FailedError: a promise was broken.
     """
     world = World(seed)
     for happening in plan:
@@ -92,36 +92,54 @@ async def live(seed: int, plan: Sequence[Happening]) -> World:
 
 def _befall(world: World, happening: Happening) -> None:
     who, how = happening.who, happening.how
-    match happening.kind:
-        case "move":
-            world.move(who)
-        case "cut":
-            world.move(who, told=False)
-        case "tell":
-            world.tell(who)
-        case "crash":
-            store = ("kept", "older", "lost")[int(how * 3)]
-            world.crash(who, store=store, landing=(how * 7) % 1)
-        case "start":
-            world.start(who)
-        case "freeze":
-            world.say(who, "freezes")
-            world.machines[who].freeze()
-        case "thaw":
-            world.say(who, "thaws")
-            world.machines[who].thaw()
-        case "slow":
-            world.machines[who].slow_until = world.loop.time() + 6 * how
-        case "skew":
-            world.machines[who].time.skew_ms = int(20_000 * (how - 0.5))
-        case "look_ups":
-            world.targets.slow_look_ups = how / 3
-        case "compact":
-            world.compact(how)
-        case "redrive":
-            _redrive(world, how)
-        case kind:
-            _produce(world, kind, who, how)
+    if happening.kind in _TO_MACHINES:
+        _TO_MACHINES[happening.kind](world, who, how)
+    elif happening.kind == "redrive":
+        _redrive(world, how)
+    else:
+        _produce(world, happening.kind, who, how)
+
+
+def _crash(world: World, who: str, how: float) -> None:
+    store = ("kept", "older", "lost")[int(how * 3)]
+    world.crash(who, store=store, landing=(how * 7) % 1)
+
+
+def _freeze(world: World, who: str, how: float) -> None:
+    world.say(who, "freezes")
+    world.machines[who].freeze()
+
+
+def _thaw(world: World, who: str, how: float) -> None:
+    world.say(who, "thaws")
+    world.machines[who].thaw()
+
+
+def _slow(world: World, who: str, how: float) -> None:
+    world.machines[who].slow_until = world.loop.time() + 6 * how
+
+
+def _skew(world: World, who: str, how: float) -> None:
+    world.machines[who].time.skew_ms = int(20_000 * (how - 0.5))
+
+
+def _look_ups(world: World, who: str, how: float) -> None:
+    world.targets.slow_look_ups = how / 3
+
+
+_TO_MACHINES: dict[str, Callable[[World, str, float], None]] = {
+    "move": lambda world, who, how: world.move(who),
+    "cut": lambda world, who, how: world.move(who, told=False),
+    "tell": lambda world, who, how: world.tell(who),
+    "crash": _crash,
+    "start": lambda world, who, how: world.start(who),
+    "freeze": _freeze,
+    "thaw": _thaw,
+    "slow": _slow,
+    "skew": _skew,
+    "look_ups": _look_ups,
+    "compact": lambda world, who, how: world.compact(how),
+}
 
 
 def _produce(world: World, kind: str, number: str, how: float) -> None:
@@ -164,7 +182,7 @@ def run(seed: int, plan: Sequence[Happening]) -> World:
     """One world from its start to its rest; the same again for the same arguments.
 
     Raises:
-        Failed: a promise was broken.
+        FailedError: a promise was broken.
     """
     return run_virtual(live(seed, plan))
 

@@ -18,11 +18,12 @@ from streams.engine.partition import Claim, Partition
 from streams.model.ledger import Kind, Phase, Row
 from streams.model.values import replace
 from streams.rules.fold import LedgerRecord, fold
+from streams.rules.identity import delivery_key
 from streams.wire.codec import encode_row
 from tests.sim import memory
 from tests.sim.loop import run_virtual
 from tests.sim.memory import MemoryStore, State, replay, without
-from tests.sim.world import Failed, World, quiet
+from tests.sim.world import FailedError, World, quiet
 
 KEY = b"x\x00strict-1"
 RETRY = "outbox.retry.1s"
@@ -502,7 +503,7 @@ def test_a_claim_on_an_old_row_would_send_twice(monkeypatch):
     """The same without the second look."""
     monkeypatch.setattr(Deliverer, "_still_stands", staticmethod(lambda trigger, row: True))
 
-    with pytest.raises(Failed):
+    with pytest.raises(FailedError):
         play(stray_owner_while_in_line)
 
 
@@ -537,17 +538,14 @@ def test_a_replay_that_comes_again_after_a_crash_is_no_duplicate():
 
 def test_a_replay_taken_for_a_duplicate_would_lose_its_dead_letter(monkeypatch):
     """The same, if only what waits for a replay were taken for one."""
-    monkeypatch.setattr(
-        outbox_module,
-        "_was_redriven",
-        lambda partition, activity, i: (
-            (row := partition.row(outbox_module.delivery_key(activity, activity.recipients[i])))
-            is not None
-            and row.phase is Phase.QUEUED
-        ),
-    )
 
-    with pytest.raises(Failed):
+    def waits_for_its_replay(partition, activity, i):
+        row = partition.row(delivery_key(activity, activity.recipients[i]))
+        return row is not None and row.phase is Phase.QUEUED
+
+    monkeypatch.setattr(outbox_module, "_was_redriven", waits_for_its_replay)
+
+    with pytest.raises(FailedError):
         play(replay_then_crash)
 
 
@@ -683,7 +681,7 @@ def test_an_interrupted_restore_does_not_turn_rows_back():
 
     async def trace() -> None:
         w = world()
-        a, b = w.machines["A"], w.machines["B"]
+        a = w.machines["A"]
         await lead(w, "B")
         for number in range(12):
             w.produce(f"x{number}", "strict-1")
@@ -743,4 +741,4 @@ def test_the_store_of_the_simulation_keeps_what_was_committed_and_nothing_else()
     kept = MemoryStore(store.kept)
 
     assert (0, 2, frozenset()) == (kept.epoch, kept.next, kept.owed)
-    assert (2, 4, {KEY}) == (store.epoch, store.next, store.owed)
+    assert (2, 4, frozenset({KEY})) == (store.epoch, store.next, store.owed)

@@ -7,20 +7,22 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from typing import cast
+from unittest import mock
 
 import structlog
 
-from streams.engine import worker as worker_module
 from streams.model.ledger import OWNER_KEY, Row
+from streams.model.policy import Policy
 from streams.rules.decide import EffectMode
 from streams.wire.commands import Redrive, encode_command
 from streams.wire.records import read_ledger_headers, read_retry_headers
 from tests.sim.broker import BASE_MS, Broker
 from tests.sim.loop import VirtualLoop
 from tests.sim.machine import TOPICS, Machine
-from tests.sim.memory import Record
+from tests.sim.memory import MemoryStore, Record
 from tests.sim.oracle import Oracle, name
 from tests.sim.target import POLICY, Call, Script, SimTargets
 
@@ -28,7 +30,7 @@ DRAIN_S = 400
 """How long a world that nobody disturbs any more may take to come to rest."""
 
 
-class Failed(AssertionError):
+class FailedError(AssertionError):
     """A promise was broken; the message is the transcript."""
 
 
@@ -159,7 +161,7 @@ class World:
         while not what():
             self.check()
             if self.loop.time() > end:
-                raise Failed(self.report(f"did not come to pass within {limit_s} s"))
+                raise FailedError(self.report(f"did not come to pass within {limit_s} s"))
             await asyncio.sleep(0.002)
 
     # -- the end ------------------------------------------------------------------------------
@@ -168,19 +170,19 @@ class World:
         """Fail when a promise was broken.
 
         Raises:
-            Failed: with the transcript.
+            FailedError: with the transcript.
         """
         wrong = self.oracle.wrong + self.loop.faults
         for machine in self.machines.values():
             wrong += machine.errors
         if wrong:
-            raise Failed(self.report("\n".join(wrong)))
+            raise FailedError(self.report("\n".join(wrong)))
 
     async def come_to_rest(self) -> None:
         """Disturb nothing any more, let everybody hear the truth, and check what is left.
 
         Raises:
-            Failed: with the transcript.
+            FailedError: with the transcript.
         """
         self.say("world", "nobody disturbs any more")
         for machine in self.machines.values():
@@ -203,7 +205,7 @@ class World:
         self.check()
         left = self.oracle.unsettled()
         if left:
-            raise Failed(self.report("never came to rest:\n" + "\n".join(left)))
+            raise FailedError(self.report("never came to rest:\n" + "\n".join(left)))
         self._check_rest()
 
     def _check_rest(self) -> None:
@@ -215,7 +217,7 @@ class World:
             self.oracle.violated(f"{owner.name}: {locked} locks were never released")
         self.check()
 
-    def _stores(self) -> dict[str, object]:
+    def _stores(self) -> dict[str, MemoryStore]:
         return {m.name: m.store for m in self.machines.values() if m.is_assigned}
 
     def report(self, why: str) -> str:
@@ -227,11 +229,10 @@ class World:
 
     def _watch(self, machine: Machine) -> None:
         def after(topic: str) -> None:
-            store = machine.store
-            reader = self.oracle.reader
-            if topic == "ledger" and store.next == reader.next:
-                if store.state.facts() != reader.state.facts():
-                    self.oracle.violated(f"{machine.name}'s rows are not what the log says")
+            store, reader = machine.store, self.oracle.reader
+            is_at_end = topic == "ledger" and store.next == reader.next
+            if is_at_end and store.state.facts() != reader.state.facts():
+                self.oracle.violated(f"{machine.name}'s rows are not what the log says")
 
         machine.tail.after = after
 
@@ -277,24 +278,21 @@ def _short(row: Row) -> str:
     return f"-> {row.phase} a{row.attempts} b{row.budget} f{row.fence} {row.code}"
 
 
-def _with_attempts(number: int) -> object:
-    from dataclasses import replace
-
+def _with_attempts(number: int) -> Policy:
     return replace(POLICY, max_attempts=number)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Let the engine read the ledger through the simulation's tail, and log nothing."""
-    real, config = worker_module.read_all, structlog.get_config()
+    config = structlog.get_config()
 
     async def read_all(options, topic, starts, sink, progress=None):
         return await options["tail"].read_all(topic, starts, sink)
 
-    worker_module.read_all = read_all
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        yield
+        with mock.patch("streams.engine.worker.read_all", read_all):
+            yield
     finally:
-        worker_module.read_all = real
         structlog.configure(**config)

@@ -80,6 +80,12 @@ class Fresh:
     is_ready: bool = True
     behind_s: float | None = 0.25
 
+    def looks(self) -> int:
+        return 0
+
+    def is_beyond(self, wanted: object) -> bool:
+        return False
+
 
 @dataclass
 class Record:

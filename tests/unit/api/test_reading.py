@@ -195,7 +195,7 @@ async def test_a_token_is_waited_for_and_a_later_one_is_not_pretended(world):
 
     assert 200 == (await get(world, "/deliveries", **{"at-least": token})).status_code
     behind = await get(world, "/deliveries", **{"at-least": "l0.999999"})
-    assert (412, "view_behind") == (behind.status_code, behind.json()["code"])
+    assert (409, "view_behind") == (behind.status_code, behind.json()["code"])
 
 
 async def test_every_answer_says_how_far_behind_it_is(world):

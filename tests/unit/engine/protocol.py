@@ -92,6 +92,13 @@ class Member:
         if fresh:
             self.partition.fold(fresh)
 
+    @property
+    def row(self) -> Row:
+        """The delivery's row, which there is."""
+        found = self.partition.row(KEY)
+        assert found is not None
+        return found
+
     async def settle_down(self, *others: Member) -> None:
         """Land and read until nothing more comes of it."""
         for _ in range(20):

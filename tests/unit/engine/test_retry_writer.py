@@ -22,6 +22,7 @@ from tests.sim.loop import run_virtual
 from tests.sim.machine import SimTime
 
 LENGTHS_MS = dict(BUCKETS)
+PARTITION: Any = SimpleNamespace(index=0)
 
 
 class Log:
@@ -51,7 +52,7 @@ class Log:
         ]
 
 
-def triggers(*targets: str, partition: Any = SimpleNamespace(index=0)) -> list[Trigger]:
+def triggers(*targets: str) -> list[Trigger]:
     value = json.dumps(
         {
             "activity_id": "urn:1",
@@ -63,7 +64,7 @@ def triggers(*targets: str, partition: Any = SimpleNamespace(index=0)) -> list[T
     carried = Carried(activity=activity, value=value, headers=(("trace", b"1"),))
     return [
         Trigger(
-            partition=partition,
+            partition=PARTITION,
             assignment=1,
             key=delivery_key(activity, recipient),
             delivery_id=delivery_id(activity, recipient),

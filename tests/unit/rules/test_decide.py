@@ -40,7 +40,7 @@ UNKNOWN = Judgement(
 )
 SKIPPED = Judgement(verdict=Verdict.SKIPPED, code="left")
 
-EVENTS = {
+EVENTS: dict[type, Event] = {
     ClaimAsked: ClaimAsked(TOKEN),
     Judged: Judged(BUSY),
     Turned: Turned(FailurePhase.ADMISSION, "target_unknown"),

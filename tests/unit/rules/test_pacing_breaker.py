@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from streams.model.ledger import FailurePhase
@@ -26,9 +28,10 @@ from streams.rules.pacing import (
 )
 
 NOW = 1_000_000
+NEW = Pace()
 
 
-def at_the_door(pace: Pace = Pace(), **state: int):
+def at_the_door(pace: Pace = NEW, **state: int):
     given = {"running": 0, "waiting": 0, "cap": 20, "oldest_ms": 0, "now_ms": NOW} | state
     return enter(pace, **given)
 
@@ -73,7 +76,7 @@ def test_a_call_that_hangs_shows_before_it_comes_back():
 # ── The breaker ──
 
 
-def faults(number: int, pace: Pace = Pace(), now_ms: int = NOW) -> Pace:
+def faults(number: int, pace: Pace = NEW, now_ms: int = NOW) -> Pace:
     for _ in range(number):
         pace = saw(pace, answered=False, took_ms=5, now_ms=now_ms)
     return pace
@@ -187,7 +190,7 @@ def test_those_who_step_aside_come_back_one_after_the_other():
 
     apart_ms = 1_000 // LOOKS_PER_S
     assert FIRST_LOOK_MS == waits[0]
-    assert {apart_ms} == {b - a for a, b in zip(waits, waits[1:], strict=False)}
+    assert {apart_ms} == {b - a for a, b in pairwise(waits)}
 
 
 def test_a_target_that_answers_is_looked_at_as_often_as_it_takes_calls():

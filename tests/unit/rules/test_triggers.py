@@ -184,6 +184,7 @@ def test_a_dead_letter_of_the_largest_activity_fits_into_a_record():
 
     letter = letters_of(ACTIVITY, rows)
 
+    assert letter is not None
     assert 1_000 == len(letter.deliveries)
     assert all(len(entry.target.encode()) <= 200 for entry in letter.deliveries)
     assert all(len(entry.summary.encode()) <= 200 for entry in letter.deliveries)

@@ -9,6 +9,7 @@ from streams.api.auth import READ
 from streams.api.openapi_schemas import NUMBER, TEXT, TIME, Schema, an_object, one_of, or_null, ref
 from streams.api.problems import MEDIA_TYPE
 from streams.api.shapes import Status
+from streams.api.tokens import PATTERN
 from streams.model.ledger import FailurePhase, Phase
 from streams.model.observation import Stage
 from streams.model.observed import About, Downstream, Engagement
@@ -122,7 +123,7 @@ def paths() -> dict[str, Schema]:
                         "query",
                         {"type": "string", "pattern": observations.CURSOR_PATTERN},
                     ),
-                    _parameter("at-least", "query", TEXT),
+                    _parameter("at-least", "query", {"type": "string", "pattern": PATTERN}),
                 ],
                 "responses": _answers(
                     "200",

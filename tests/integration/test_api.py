@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient
@@ -15,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from streams.edge.log import read_all
 from streams.model.receipt import Outcome
 from streams.wire.audit import AuditRecord, decode_audit
+from streams.wire.commands import Redrive, decode_command
 from tests.integration.api_process import ADMIN, BASE, OTHER, READER, ApiProcess, bearer, tenant
 from tests.integration.world import Produced, World
 
@@ -167,6 +169,30 @@ async def test_two_replicas_redrive_a_letter_once(world: World, api: ApiProcess)
     assert {good.json()["audit_id"]} == {each["resolution"]["audit_id"] for each in shown}
 
 
+async def test_a_killed_api_leaves_both_records_or_neither(world: World, api: ApiProcess) -> None:
+    """Issue 7, D-065: kill -9 amid redrives; each audit has its command, and the other way round."""
+    activities = [world.activity(f"urn:api:kill:{n}", f"/status/400/kill{n}") for n in range(8)]
+    letters = [await dead(world, api, each) for each in activities]
+    async with ApiProcess(world=world, name="api4") as doomed:
+        asked = [
+            asyncio.create_task(doomed.redrive(str(letter["dead_letter_id"]))) for letter in letters
+        ]
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        doomed.process.kill()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    told = {each.json()["audit_id"] for each in answers if isinstance(each, httpx.Response)}
+    commands = await commanded(world)
+    audits = {
+        audit.audit_id
+        for letter in letters
+        for audit in await audited(world, str(letter["dead_letter_id"]))
+    }
+    keys = {activity.key for activity in activities}
+    assert audits == {command.audit_id for key, command in commands if key in keys}
+    assert told <= audits
+
+
 async def test_the_reason_is_kept_redacted_with_who_asked(world: World, api: ApiProcess) -> None:
     """D-062, D-074."""
     letter = await dead(world, api, world.activity("urn:api:why", "/status/400/why"))
@@ -302,14 +328,23 @@ async def test_without_its_audit_topic_nothing_is_redriven(kafka: str, world: Wo
 
     assert [503, 503] == [answer.status_code for answer in answers]
     assert "open" == (await api.get(f"/dead-letters/{letter_id}")).json()["state"]
-    commands: list[object] = []
-    await read_all(
-        {"bootstrap_servers": kafka},
-        world.topics.commands,
-        dict.fromkeys(range(world.partitions), 0),
-        lambda _, records: commands.extend(r for r in records if r.key == b"urn:api:blind"),
-    )
-    assert [] == commands
+    assert [] == [key for key, _ in await commanded(world) if key == b"urn:api:blind"]
+
+
+async def commanded(world: World) -> list[tuple[bytes, Redrive]]:
+    """The committed redrives, by activity key."""
+    found: list[tuple[bytes, Redrive]] = []
+
+    def take(_, records) -> None:
+        for record in records:
+            command = decode_command(record.value)
+            if isinstance(command, Redrive):
+                found.append((record.key, command))
+
+    partitions = dict.fromkeys(range(world.partitions), 0)
+    options = {"bootstrap_servers": world.brokers}
+    await read_all(options, world.topics.commands, partitions, take)
+    return found
 
 
 async def audited(world: World, letter_id: str):

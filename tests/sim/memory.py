@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import TypeAlias, TypeVar
@@ -12,7 +11,6 @@ from typing import TypeAlias, TypeVar
 from aiokafka import ConsumerRecord
 
 from streams.edge.store import StoredRow
-from streams.model.ledger import OWNER_KEY
 from streams.rules.fold import LedgerRecord, fold
 
 T = TypeVar("T")
@@ -189,15 +187,3 @@ def without(records: Sequence[LedgerRecord], boundary: int) -> list[LedgerRecord
     """What compaction leaves of `records` when it reaches up to `boundary`."""
     last = {r.key: r.offset for r in records if r.offset < boundary}
     return [r for r in records if r.offset >= boundary or last[r.key] == r.offset]
-
-
-def renumbered(record: LedgerRecord, offset: int) -> LedgerRecord:
-    """The same record at another offset."""
-    moved = copy(record)
-    moved.offset = offset
-    return moved
-
-
-def is_owner(record: LedgerRecord) -> bool:
-    """Whether it is an OWNER record."""
-    return record.key == OWNER_KEY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 from streams.edge.store import Store
 from streams.engine.end_of_life import EndOfLife
@@ -30,7 +31,7 @@ def test_an_activity_is_buried_with_its_deliveries_after_the_window(tmp_path: Pa
     """D-006: rows of one activity become tombstones together, the activity's own last."""
 
     async def scenario(log: Log) -> None:
-        member = Member(log, store=Store(tmp_path).partition(0))
+        member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
         await member.lead()
         ends = given(member, Phase.SENT, settled_ms=member.time.now_ms())
         assert 0 == ends.sweep(member.partition), "the window has only begun"
@@ -53,7 +54,7 @@ def test_a_dead_letter_is_kept_and_looked_at_again(tmp_path: Path):
     """C-16: it stands until somebody resolves it."""
 
     async def scenario(log: Log) -> None:
-        member = Member(log, store=Store(tmp_path).partition(0))
+        member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
         await member.lead()
         ends = given(member, Phase.DEAD, settled_ms=member.time.now_ms())
         member.time.skew_ms += WEEK_MS + 1
@@ -70,7 +71,7 @@ def test_what_somebody_works_at_is_left_alone(tmp_path: Path):
     """A trigger that holds the delivery's lock goes by the row; it must not vanish under it."""
 
     async def scenario(log: Log) -> None:
-        member = Member(log, store=Store(tmp_path).partition(0))
+        member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
         await member.lead()
         ends = given(member, Phase.SENT, settled_ms=member.time.now_ms())
         member.time.skew_ms += WEEK_MS + 1

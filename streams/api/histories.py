@@ -17,7 +17,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import structlog
 from aiokafka import ConsumerRecord
 from rocksdict import Options, Rdict, WriteBatch
@@ -41,6 +40,9 @@ ENTRIES_MAX: Final = 2_000
 AT_ONCE: Final = 1_000
 """Records taken in one turn of the loop: a few milliseconds, so that answers go out between."""
 
+NAMESAKES_MAX: Final = 1_000
+"""Entries of one message id that are looked at: ids of providers that count from 1 can be many's."""
+
 PRUNE_S: Final = 600.0
 PRUNED_AT_ONCE: Final = 5_000
 
@@ -50,7 +52,8 @@ _MS: Final = struct.Struct(">Q")
 _LAYOUT: Final = "1"
 
 
-class Reference(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
     """Which delivery, and which effect of it, a provider's message id stands for."""
 
     tenant: str
@@ -129,29 +132,16 @@ class Histories:
                 continue
             entry = _ENTRY + record.key + b"\x00" + place
             batch.put(entry, record.value)
-            batch.put(_TIME + _MS.pack(max(0, record.timestamp)) + place, entry)
-            if record.headers:
-                self._index(batch, partition, record)
+            at = _MS.pack(max(0, record.timestamp))
+            batch.put(_TIME + at + place, entry)
+            for name, message_id in record.headers:
+                if name == MESSAGE_ID_HEADER:
+                    named = _message_prefix(message_id) + place
+                    batch.put(named, entry)
+                    batch.put(_TIME + at + named, named)
         after = records[-1].offset + 1
         batch.put(_POSITION + partition.to_bytes(4, "big"), after.to_bytes(8, "big"))
         self._db.write(batch)
-
-    def _index(self, batch: WriteBatch, partition: int, record: Record) -> None:
-        if not any(name == MESSAGE_ID_HEADER for name, _ in record.headers):
-            return
-        seen = _decoded(record.value or b"")
-        if seen is None or seen.provider_message_id is None:
-            return
-        reference = Reference(
-            tenant=seen.tenant,
-            delivery_id=seen.delivery_id,
-            activity_id=seen.activity_id,
-            generation=seen.generation,
-            partition=partition,
-        )
-        key = _message_key(seen.tenant, seen.provider_message_id)
-        batch.put(key, _encode(reference))
-        batch.put(_TIME + _MS.pack(max(0, record.timestamp)) + key, key)
 
     def prune(self, before_ms: int) -> int:
         """Drop up to `PRUNED_AT_ONCE` of what is older; give how many were dropped."""
@@ -182,12 +172,25 @@ class Histories:
         ]
 
     def by_message_id(self, tenant: str, message_id: str) -> Reference | None:
-        """The delivery of a tenant whose target gave its message this id."""
+        """The delivery of a tenant whose target gave its message this id; the last where there are more.
+
+        The tenant is compared in what was written, and the index needs no decoding when it is made.
+        """
+        found: Reference | None = None
         for spelling in (message_id, f"<{message_id}>"):
-            raw = self._db.get(_message_key(tenant, spelling))
-            if raw is not None:
-                return _reference(raw)
-        return None
+            prefix = _message_prefix(spelling.encode(errors="replace"))
+            for key, entry in islice(self._scan(prefix, prefix), NAMESAKES_MAX):
+                seen = _decoded(self._db.get(entry) or b"")
+                if seen is None or (seen.tenant, seen.provider_message_id) != (tenant, spelling):
+                    continue
+                found = Reference(
+                    tenant=tenant,
+                    delivery_id=seen.delivery_id,
+                    activity_id=seen.activity_id,
+                    generation=seen.generation,
+                    partition=_AT.unpack_from(key, len(prefix))[0],
+                )
+        return found
 
     def _scan(self, prefix: bytes, start: bytes) -> Any:
         cursor = self._db.iter()
@@ -197,13 +200,8 @@ class Histories:
             cursor.next()
 
 
-def _message_key(tenant: str, message_id: str) -> bytes:
-    own = f"{len(tenant)}:{tenant}{message_id}".encode(errors="replace")
-    return _MESSAGE + sha256(own).digest()[:16]
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_reference: Final = msgspec.msgpack.Decoder(Reference).decode
+def _message_prefix(message_id: bytes) -> bytes:
+    return _MESSAGE + sha256(message_id).digest()[:16]
 
 
 def _decoded(value: bytes) -> ObservationRecord | None:

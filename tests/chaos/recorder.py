@@ -120,14 +120,15 @@ class Recorder:
             await self._came.wait()
 
     async def look(self) -> None:
-        """Bring the history up to now: group offsets first, then all that the topics hold.
+        """Bring the history up to now: group offsets and calls first, then all that the topics hold.
 
-        In this order a record that is committed in the history has had its consequences read.
+        In this order the consequences of what is committed, and the claim of each call, were read.
 
         Raises:
             KafkaError: a broker does not answer now.
         """
         self.history.committed = await self._committed()
+        self.history.calls = read_calls(self._log)
         ends = await self._consumer.end_offsets(self._places)
         async with asyncio.timeout(30):
             while any(self._read[tp] < end for tp, end in ends.items()):
@@ -139,7 +140,6 @@ class Recorder:
         self.history.ends = {
             (tp.topic, tp.partition): end for tp, end in ends.items() if tp.topic in consumed
         }
-        self.history.calls = read_calls(self._log)
 
     async def _committed(self) -> dict[tuple[str, int], int]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._brokers, request_timeout_ms=10_000)

@@ -25,7 +25,7 @@ export UV_PROJECT_ENVIRONMENT := .venv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test demo chaos bench image chart clean
+.PHONY: help setup format lint test demo chaos mutants bench bench-smoke bench-profile image chart clean
 
 help: ## Say what each target does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' "$(HERE)Makefile"
@@ -52,14 +52,12 @@ demo: setup ## Deliver examples/activities.jsonl from Kafka over HTTP, live; kil
 chaos: setup ## Run the long crash suite, ROUNDS=20 rounds from SEED=1 on; the last line adds them up.
 	@$(IN) ROUNDS=$(ROUNDS) SEED=$(SEED) .venv/bin/pytest tests/chaos --timeout=0 -s $(ARGS)
 
-.PHONY: mutants
 mutants: setup ## Take each guard of the ledger protocol out and name the test that misses it.
 	@$(IN) .venv/bin/python tools/mutants.py $(ARGS)
 
 bench: setup ## Run the benchmark suite (ONLY=name, SCALE=0.1); each figure is a line name=value at the end.
 	@$(IN) .venv/bin/python -m tests.bench --scale $(SCALE) $(addprefix --only ,$(ONLY)) $(ARGS)
 
-.PHONY: bench-smoke bench-profile
 bench-smoke: setup ## See that every benchmark still runs, with next to no work; no number of it counts.
 	@$(IN) .venv/bin/python -m tests.bench --scale 0.02 $(addprefix --only ,$(ONLY)) $(ARGS)
 

@@ -133,6 +133,12 @@ class Partition:
         for key in list(self._watchers):
             self._wake(key)
 
+    def forget(self) -> None:
+        """Drop all that was folded: it was another log's, and is folded anew."""
+        self.store.forget()
+        self._hot.clear()
+        self._admitting.clear()
+
     def close(self) -> None:
         """Stop claiming because the worker stops; wakes whoever waits for a foreign claim."""
         self.closing = True

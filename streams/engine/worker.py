@@ -259,7 +259,7 @@ class Worker:
             store = self.partitions[index].store
             if store.next > ends[index]:
                 log.error("store.ahead_of_log", partition=index, action="rebuilt from the topic")
-                store.forget()
+                self.partitions[index].forget()
 
     # -- lanes --------------------------------------------------------------------------------
 

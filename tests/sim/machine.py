@@ -164,8 +164,12 @@ class Machine:
 
     def gain(self) -> None:
         """The group says: the partition is yours."""
-        self.generation, self.is_assigned = self.broker.generation, True
-        self._task(self.worker.gained(set(TPS)))
+        self.is_assigned = True
+        self._task(self._gained(self.broker.generation))
+
+    async def _gained(self, generation: int) -> None:
+        self.generation = generation  # only now: a frozen process goes on with what it knew
+        await self.worker.gained(set(TPS))
 
     def lose(self, *, commit: bool) -> None:
         """The group says: it is not yours any more; `commit` where the generation still stands."""

@@ -121,7 +121,7 @@ class World:
             machine.lose(commit=False)
         if not machine.life.dead:
             self.say("group", f"generation {self.broker.generation}: {to} owns it")
-            self.loop.call_soon(machine.gain, context=machine.context)
+            machine.gain()
 
     def tell(self, who: str) -> None:
         """A machine that was cut off hears that the partition is not its own any more."""

@@ -339,3 +339,20 @@ def test_an_adopted_claims_report_is_nobodys_to_send_on():
         assert [] == b.ledger.late
 
     play(scenario)
+
+
+def test_a_log_that_is_another_one_is_forgotten_with_what_was_decoded_of_it():
+    """I16: a row kept in memory would outlive the store that it was read from."""
+
+    async def scenario(log: Log) -> None:
+        a = Member(log)
+        await a.lead()
+        await claimed(a)
+        assert a.partition.row(KEY) is not None
+        a.partition.revoke()
+        a.partition.forget()
+
+        assert a.partition.row(KEY) is None
+        assert 0 == a.store.next
+
+    play(scenario)

@@ -29,6 +29,9 @@ def faust_app(settings: Settings, topics: Topics) -> App:
         broker_request_timeout=max(30.0, session_s + 1),
         broker_commit_interval=1.0,
         consumer_max_fetch_size=256 * 1024,
+        # aiokafka asks a broker that does not lead a partition any more for its first offset again and
+        # again, and never for who leads it (seen: a worker stood still until the default of 5 minutes).
+        consumer_metadata_max_age_ms=5_000,
         consumer_auto_offset_reset="earliest",
         consumer_group_instance_id=settings.worker_id,
         # A static member that comes back under another URL fails faust's assert and hangs (measured).

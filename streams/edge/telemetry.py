@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -57,6 +57,18 @@ class Metrics:
         self.restored = Counter("outbox_restored", "Ledger records folded while restoring", **make)
 
 
+class _Stderr:
+    """Whatever `sys.stderr` is when a line is written: it may be another than when we were set up."""
+
+    def write(self, text: str) -> int:
+        """See `TextIO.write`."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """See `TextIO.flush`."""
+        sys.stderr.flush()
+
+
 def configure_logging(*, level: str, as_json: bool) -> None:
     """Set structlog and the standard library's logging up, once per process; lines go to stderr."""
     numeric = logging.getLevelNamesMapping()[level.upper()]
@@ -79,7 +91,7 @@ def configure_logging(*, level: str, as_json: bool) -> None:
         if as_json
         else [*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(numeric),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _Stderr())),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)

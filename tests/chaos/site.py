@@ -326,9 +326,10 @@ class Site:
 
     async def _freeze(self, who: str, lasts_s: float, _how: str) -> None:
         worker = self.workers[who]
+        while not worker.runs:
+            await asyncio.sleep(0.1)  # another fault has ended it: freeze the one that comes
         process = worker.process
-        if process is None or not worker.runs:
-            return
+        assert process is not None
         self.did["freezes"] += 1
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(lasts_s)

@@ -130,7 +130,8 @@ def test_standard_input_is_sent_as_it_comes_and_an_end_asked_for_loses_nothing(s
         while len(records(settings)) < 2:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        told, said = process.communicate(timeout=60)
+        process.wait(timeout=60)  # its input stays open: the end of a stream would be another end
+        told, said = process.communicate()
     finally:
         process.kill()
 

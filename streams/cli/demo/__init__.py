@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -55,6 +57,7 @@ def demo(
     a receiver and a worker. Ends all of it, also on Ctrl-C. Exit 0 only if everything adds up.
     """
     hush_clients()
+    _examples()
     screen = Screen(plain=plain)
     with interruptible():
         stage = Stage(keeps=keep, tell=screen.tell)
@@ -115,12 +118,7 @@ def _prepare(settings: Settings, receiver_url: str, file: Path | None) -> Plan:
     Raises:
         DemoError: the examples are not there, or are not what they say they are.
     """
-    try:
-        from examples import make_activities as examples  # noqa: PLC0415  # no part of the package
-    except ImportError:
-        raise DemoError(
-            "the examples are not installed: run `make demo` in the repository"
-        ) from None
+    examples = _examples()
     named = {(each.tenant, each.name): each for each in examples.TARGETS}
     asyncio.run(
         write_registry(
@@ -165,6 +163,23 @@ def _prepare(settings: Settings, receiver_url: str, file: Path | None) -> Plan:
     ):
         raise DemoError(f"{examples.FILE} is not what `make_activities` says of it")
     return plan
+
+
+def _examples() -> ModuleType:
+    """What the demo plays; no part of the package.
+
+    Loaded before anything is started: a signal that meets Python while it builds a dataclass makes the
+    process end as if killed by it, whatever exit code was asked for (CPython 3.11).
+
+    Raises:
+        DemoError: they are not there.
+    """
+    try:
+        return import_module("examples.make_activities")
+    except ImportError:
+        raise DemoError(
+            "the examples are not installed: run `make demo` in the repository"
+        ) from None
 
 
 def _encoded(record: TargetRecord, settings: Settings) -> bytes:

@@ -6,9 +6,7 @@ What is corrected, and why (faust.md):
 - `read_committed`: faust reads uncommitted outside its own transactional mode, so an aborted redrive
   would be applied;
 - a static member leaves the group on a clean stop, which aiokafka leaves out on purpose: without it
-  the others wait for the session time-out (with it they had all partitions after 1.0 s);
-- three UNKNOWN_MEMBER_ID within one session mean that another worker has our OUTBOX_WORKER_ID: two such
-  workers evict each other for ever.
+  the others wait for the session time-out (with it they had all partitions after 1.0 s).
 """
 
 from __future__ import annotations

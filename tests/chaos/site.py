@@ -81,6 +81,8 @@ class Supervised:
     process: subprocess.Popen[bytes] | None = None
     expects_end: bool = False
     starts: int = 0
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at each start."""
     reasons: list[str] = field(default_factory=list)
     """Why it ended by itself."""
 
@@ -97,6 +99,7 @@ class Supervised:
     def start(self) -> None:
         """Start its process."""
         self.starts += 1
+        self.began.set()
         self.expects_end = self.is_frozen = False
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
@@ -326,8 +329,9 @@ class Site:
 
     async def _freeze(self, who: str, lasts_s: float, _how: str) -> None:
         worker = self.workers[who]
-        while not worker.runs:
-            await asyncio.sleep(0.1)  # another fault has ended it: freeze the one that comes
+        if not worker.runs:  # another fault has ended it: freeze the one that comes
+            worker.began.clear()
+            await worker.began.wait()
         process = worker.process
         assert process is not None
         self.did["freezes"] += 1

@@ -81,7 +81,6 @@ class _Sender:
     producer: Any
     place: Place
     watch: Watch
-    called: int = 0
 
     async def window(self, name: str, rate: float, seconds: float, rounds: _Rounds) -> None:
         """One window through the product."""
@@ -90,8 +89,7 @@ class _Sender:
         before = await self.watch.look()
         sent = await self._send(self.world.topics.outbox, records, rate, rounds)
         samples = await self.watch.until(before.done + len(records))
-        self.called += len(records)
-        calls = await self.place.until_called(self.called)
+        calls = await self.place.until_told(ids)
         at = {call.id: call.t for call in reversed(calls)}  # the first call of each counts
         # A clock of whole milliseconds says when a call came at the earliest.
         late = self.place.resolution_s

@@ -7,7 +7,7 @@ import json
 import shutil
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,22 @@ class Place:
                 raise BenchError(f"{self.kind} wrote down {len(found)} calls of {count}")
             await asyncio.sleep(0.2)
         return found
+
+    async def until_told(self, ids: Collection[str], within_s: float = 30.0) -> list[Received]:
+        """Wait until a call of each id is written down; give all calls there are.
+
+        Others' calls are written between them (a calibration's), so counting would end too early.
+        """
+        ends = asyncio.get_running_loop().time() + within_s
+        while True:
+            found = self.calls()
+            missing = set(ids).difference(call.id for call in found)
+            if not missing:
+                return found
+            self.child.check()
+            if asyncio.get_running_loop().time() > ends:
+                raise BenchError(f"{self.kind} wrote down no call of {len(missing)} ids")
+            await asyncio.sleep(0.2)
 
 
 @asynccontextmanager

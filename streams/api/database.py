@@ -14,9 +14,10 @@ from typing import Any, Final, cast
 
 import msgspec
 import structlog
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+from rocksdict import Options, Rdict, WriteBatch
 
 from streams.api.shapes import SeenActivity, SeenDelivery, SeenLetter, Status, short_hash
+from streams.edge.store import bounded_options
 from streams.errors import FatalError
 
 log = structlog.get_logger(__name__)
@@ -240,15 +241,4 @@ def _letter_index(letter: SeenLetter) -> bytes:
 
 
 def _options() -> Options:
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_write_buffer_size(32 << 20)
-    options.set_max_write_buffer_number(3)
-    options.set_max_open_files(256)
-    options.set_max_background_jobs(2)
-    options.set_keep_log_file_num(2)
-    table = BlockBasedOptions()
-    table.set_block_cache(Cache(64 << 20))
-    table.set_bloom_filter(10, False)
-    options.set_block_based_table_factory(table)
-    return options
+    return bounded_options(write_buffer_bytes=32 << 20, cache_bytes=64 << 20)

@@ -183,7 +183,7 @@ class Store:
 
     def _open(self) -> Rdict:
         try:
-            return Rdict(str(self._path), _options())
+            return Rdict(str(self._path), _ledger_options())
         except Exception as error:  # rocksdict raises bare Exception for every fault
             message = str(error)
             if "lock" in message.lower():
@@ -198,7 +198,7 @@ class Store:
             aside = self._path.with_name(f"ledger.corrupt.{time.time_ns()}")
             self._path.rename(aside)
             log.error("store.corrupt", moved_to=str(aside), action="rebuilt from the ledger topic")
-            return Rdict(str(self._path), _options())
+            return Rdict(str(self._path), _ledger_options())
 
     def belongs_to(self, identity: str) -> bool:
         """Whether the store was folded from this cluster's log; an empty one takes the identity on."""
@@ -228,17 +228,21 @@ class Store:
         self._db.close()
 
 
-def _options() -> Options:
+def bounded_options(*, write_buffer_bytes: int, cache_bytes: int) -> Options:
     """Small and bounded: faust's defaults take 2 GiB of cache for each partition (faust.md §3)."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
-    options.set_write_buffer_size(16 << 20)
+    options.set_write_buffer_size(write_buffer_bytes)
     options.set_max_write_buffer_number(3)
     options.set_max_open_files(256)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
     table = BlockBasedOptions()
-    table.set_block_cache(Cache(32 << 20))
+    table.set_block_cache(Cache(cache_bytes))
     table.set_bloom_filter(10, False)
     options.set_block_based_table_factory(table)
     return options
+
+
+def _ledger_options() -> Options:
+    return bounded_options(write_buffer_bytes=16 << 20, cache_bytes=32 << 20)

@@ -31,9 +31,6 @@ COMPLETE_S: Final = 5.0
 COMPLETE_MAX_S: Final = 30.0
 """How often, and for how long, the one ERROR line waits for the activity's other deliveries to settle."""
 
-NAMED_TARGETS: Final = 10
-"""Unreached targets named in the ERROR line; the rest is counted (O-005)."""
-
 
 class LetterLog(Protocol):
     """Appends to the dead-letter topic."""

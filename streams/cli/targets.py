@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from aiokafka import ConsumerRecord
 
@@ -165,7 +166,7 @@ def call_once(
         "target": f"{tenant}/{name}",
         "url": mask(record.url),
         "status": seen.status,
-        "fault": None if seen.fault is None else asdict(seen.fault),
+        "fault": None if seen.fault is None else msgspec.structs.asdict(seen.fault),
         "verdict": judge(seen, target).verdict.value,
         "duration_ms": seen.duration_ms,
         "provider_message_id": seen.provider_message_id,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -46,8 +46,7 @@ HOT_ROWS: Final = 20_000
 """Decoded rows kept in memory per partition; beyond it the cache starts anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """The right to make one attempt, folded as valid.
 
     Attributes:

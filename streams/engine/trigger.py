@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from streams.engine.partition import Partition
 from streams.model.activity import Activity, Recipient
@@ -11,8 +11,7 @@ from streams.rules.decide import Turned
 from streams.rules.triggers import is_wanted_by_retry, is_wanted_by_source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
     """An activity and the record that carried it, as a retry record carries it on.
 
     Attributes:
@@ -26,8 +25,7 @@ class Carried:
     headers: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     """One delivery's reason to be looked at, from one record of one assignment.
 
     Attributes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipient:
+class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """Where one delivery goes: a registered target's name or an inbox URL, never both.
 
     Raises:
@@ -26,8 +25,7 @@ class Recipient:
         return self.target if self.target is not None else self.inbox or ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """One activity as read from its record.
 
     Attributes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import msgspec
+
+from streams.model.words import Word
 
 OWNER_KEY: Final = b"\x00owner"
 """Ledger key of the OWNER records; no activity key starts with a zero byte."""
@@ -18,7 +18,7 @@ NEVER: Final = -1
 """Fence of a delivery that was never claimed."""
 
 
-class Kind(StrEnum):
+class Kind(Word):
     """What a ledger record is, its header `k` (ledger.md, "Records")."""
 
     OWNER = "OWNER"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
     """An activity's own row; valid under the same rule as any other record."""
 
 
-class Phase(StrEnum):
+class Phase(Word):
     """Where a delivery stands. D-008: queued -> running -> exactly one of sent, failed, skipped."""
 
     QUEUED = "queued"
@@ -51,7 +51,7 @@ class Phase(StrEnum):
 _SETTLED = frozenset({Phase.SENT, Phase.DEAD, Phase.SKIPPED})
 
 
-class FailurePhase(StrEnum):
+class FailurePhase(Word):
     """D-009: decides whether a retry may happen at all."""
 
     ADMISSION = "admission"
@@ -129,8 +129,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.delivery_id}-{self.generation}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """One source record's part of an activity: which recipients it brought.
 
     Attributes:
@@ -142,8 +141,7 @@ class Admission:
     targets: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityRow:
+class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger knows of one activity.
 
     Attributes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+import msgspec
+
+from streams.model.words import Word
 
 
-class Stage(StrEnum):
+class Stage(Word):
     """Where in a call a fault struck, in the order of a call.
 
     Everything up to and including `TLS` is *before*: no byte of the request can have reached the
@@ -35,8 +36,7 @@ BEFORE = frozenset({Stage.ADDRESS, Stage.POOL, Stage.NAME, Stage.CONNECT, Stage.
 """Stages in which no byte of the request can have reached the target."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """A call that brought no whole answer.
 
     Attributes:
@@ -53,8 +53,7 @@ class Fault:
         return self.stage in BEFORE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What one attempt saw: a status or a fault, never both.
 
     Attributes:

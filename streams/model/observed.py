@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+
+from streams.model.words import Word
 
 
-class Downstream(StrEnum):
+class Downstream(Word):
     """Where a sent message got to. Apart from a delivery's status: `sent` means accepted (D-048..050)."""
 
     UNKNOWN = "unknown"
@@ -17,7 +18,7 @@ class Downstream(StrEnum):
     COMPLAINED = "complained"
 
 
-class Engagement(StrEnum):
+class Engagement(Word):
     """What somebody did with it. Apart from the downstream state (D-051)."""
 
     NONE = "none"
@@ -25,7 +26,7 @@ class Engagement(StrEnum):
     CLICKED = "clicked"
 
 
-class About(StrEnum):
+class About(Word):
     """What a failure is about: one status can speak of very different things (H13)."""
 
     NOTHING = ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+import msgspec
 
 from streams.model.ledger import FailurePhase
+from streams.model.words import Word
 
 
-class Outcome(StrEnum):
+class Outcome(Word):
     """A receipt's verdict (interface.md §3)."""
 
     SENT = "sent"
@@ -21,8 +23,7 @@ class Outcome(StrEnum):
     CONFLICT = "conflict"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """How one delivery ended, or why an activity was not taken. Times are epoch milliseconds.
 
     `delivery_id` and `target` are None where the receipt speaks of a whole activity

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from streams.model.policy import Policy
+from streams.model.words import Word
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """A registered target's name. Has no `:` or `/`, so it never collides with an inbox URL."""
 
 
-class Signing(StrEnum):
+class Signing(Word):
     """How requests to a target are signed (C-09)."""
 
     NONE = ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+import msgspec
 
 from streams.model.ledger import FailurePhase
+from streams.model.words import Word
 
 
-class Verdict(StrEnum):
+class Verdict(Word):
     """Spec §1: what an attempt's observation means."""
 
     SENT = "sent"
@@ -21,8 +21,7 @@ class Verdict(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict with its reason.
 
     Attributes:

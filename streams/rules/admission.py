@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
+import msgspec
+from msgspec.structs import replace
+
 from streams.model.ledger import ActivityRow, Admission
+from streams.model.words import Word
 
 DELIVERIES_MAX: Final = 3_000
 """Deliveries that one activity may come to have, over all its records. Given up together they make a
@@ -16,7 +18,7 @@ HASH_BYTES: Final = 8
 """Length of one recipient's hash in `Admission.targets`."""
 
 
-class Admitted(StrEnum):
+class Admitted(Word):
     """What one source record turns out to be."""
 
     NEW = "new"
@@ -34,8 +36,7 @@ class Admitted(StrEnum):
     dead-lettered and not sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionDecision:
+class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What a source record is, the activity's row after it, and which of its recipients it owns.
 
     Attributes:

@@ -5,15 +5,15 @@ The shell reads, decides, appends, performs and acknowledges; it never looks at 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from streams.model.ledger import FailurePhase, Phase, Row
 from streams.model.policy import Policy
 from streams.model.verdict import Judgement, Verdict
+from streams.model.words import Word
 from streams.rules.backoff import GiveUp, Retry, schedule
 
 CODE_EXPIRED: Final = "expired"
@@ -28,7 +28,7 @@ LOST: Final = Judgement(
 what the claim was made under (`Row.idempotent`), not with what the registry says by now."""
 
 
-class EffectMode(StrEnum):
+class EffectMode(Word):
     """What a redrive asks for (D-064, C-12)."""
 
     RECONCILE_REPLAY = "reconcile_replay"
@@ -37,30 +37,26 @@ class EffectMode(StrEnum):
     """A second effect is wanted: generation and key change."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAsked:
+class ClaimAsked(msgspec.Struct, frozen=True):
     """A worker that holds the delivery's lock and a slot of its target asks to make the next attempt."""
 
     token: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """The attempt under the standing claim was made and judged; or somebody else's late report of it."""
 
     judgement: Judgement
 
 
-@dataclass(frozen=True, slots=True)
-class Turned:
+class Turned(msgspec.Struct, frozen=True):
     """The delivery cannot be called at all: unknown target, forbidden address, too old."""
 
     phase: FailurePhase
     code: str
 
 
-@dataclass(frozen=True, slots=True)
-class RedriveAsked:
+class RedriveAsked(msgspec.Struct, frozen=True):
     """An audited command reopens the dead letter that it names (rule 11)."""
 
     letter_id: str
@@ -70,8 +66,7 @@ class RedriveAsked:
 Event = ClaimAsked | Judged | Turned | RedriveAsked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fresh:
+class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a delivery that has no row yet."""
 
     delivery_id: str

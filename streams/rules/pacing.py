@@ -7,8 +7,10 @@ what finds it full steps aside to a delay topic, spends no attempt, and holds no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from streams.model.ledger import FailurePhase
 from streams.model.verdict import Judgement
@@ -46,8 +48,7 @@ COOL_MAX_MS: Final = 30_000
 """How long a target is left alone: doubling with each probe that fails, within these bounds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """What this worker knows of one target's behaviour. Times are monotonic milliseconds.
 
     Attributes:
@@ -66,20 +67,17 @@ class Pace:
     next_look_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
+class Go(msgspec.Struct, frozen=True):
     """Call now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Wait in memory, at most so long, for a slot."""
 
     at_most_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Aside:
+class Aside(msgspec.Struct, frozen=True):
     """Step aside to a delay topic without a claim."""
 
     reason: str

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from io import BytesIO
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, cast
+from operator import attrgetter, getitem
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.read import SchemaResolutionError
@@ -106,8 +105,8 @@ def read_body(
 def flat_encoder(name: str) -> Callable[[object], bytes]:
     """A fast writer for a record of scalars and arrays of such records, from an object's attributes.
 
-    The ledger writes two rows per delivery, and fastavro looks up and type-checks each field by
-    name. What is written is the same, byte for byte (tests/property/test_wire.py).
+    Five records are written per delivery, and fastavro looks up and type-checks each field by name.
+    What is written is the same, byte for byte (tests/property/test_wire.py).
 
     Raises:
         SchemaError: when a field is of no type that it knows.
@@ -116,20 +115,20 @@ def flat_encoder(name: str) -> Callable[[object], bytes]:
     return _joined(head, fields)
 
 
-def _joined(head: bytes, fields: dict[str, Callable[[Any], bytes]]) -> Callable[[object], bytes]:
+def _joined(head: bytes, fields: Mapping[str, Written]) -> Callable[[Any], bytes]:
     read = attrgetter(*fields)
-    writers = list(fields.values())
+    written = tuple(fields.values())
 
     def encode(value: object) -> bytes:
-        return head + b"".join(
-            [write(part) for write, part in zip(writers, read(value), strict=True)]
-        )
+        # No code in Python between the fields: 2.6 µs for a ledger row of 22, against 7.4 with a
+        # function for each (process time, side by side).
+        return head + b"".join(map(getitem, written, read(value)))
 
     return encode
 
 
-def field_writers(name: str) -> tuple[bytes, dict[str, Callable[[Any], bytes]]]:
-    """What a record of scalars and arrays of such records begins with, and each field's writer.
+def field_writers(name: str) -> tuple[bytes, dict[str, Written]]:
+    """What a record of scalars and arrays of such records begins with, and each field's bytes by value.
 
     For who writes most of a record once and joins the rest to it.
 
@@ -140,44 +139,64 @@ def field_writers(name: str) -> tuple[bytes, dict[str, Callable[[Any], bytes]]]:
     return MARK + schemas.fingerprint, _writers_of(schemas.current["fields"])
 
 
-def _writers_of(fields: list[Schema]) -> dict[str, Callable[[Any], bytes]]:
+def _writers_of(fields: list[Schema]) -> dict[str, Written]:
     return {field["name"]: _field_writer(field["type"], field["name"]) for field in fields}
 
 
-def _field_writer(type_: Schema, field: str) -> Callable[[Any], bytes]:
+def _field_writer(type_: Schema, field: str) -> Written:
     if isinstance(type_, dict) and type_.get("type") == "array":
         items = type_["items"]
         if isinstance(items, dict) and items.get("type") == "record":
-            return _array_writer(_joined(b"", _writers_of(items["fields"])))
-    return _scalar_writer(type_, field)
+            return _Array(_joined(b"", _writers_of(items["fields"])))
+    known = _SCALARS.get(str(type_))
+    if known is None:
+        raise SchemaError(f"field {field!r} is not a plain scalar: write this record with a Codec")
+    return known
 
 
-def _array_writer(write: Callable[[object], bytes]) -> Callable[[Any], bytes]:
-    def write_all(items: Any) -> bytes:
+class Written(dict[Any, bytes]):
+    """How values of one type are written: values seen lately, and their bytes.
+
+    Times, codes and identifiers recur within and between the records of a batch, and a look-up costs a
+    tenth of writing them anew.
+    """
+
+    MOST: ClassVar[int] = 4_096
+    """Values kept; beyond it the table starts anew. Holds each under 2 MB."""
+
+    __slots__ = ("_write",)
+
+    def __init__(self, write: Callable[[Any], bytes]) -> None:
+        super().__init__()
+        self._write = write
+
+    def __missing__(self, value: Any) -> bytes:
+        if len(self) >= self.MOST:
+            self.clear()
+        written = self[value] = self._write(value)
+        return written
+
+
+class _Bytes(Written):
+    """Bytes, written anew each time: hashes and tokens, which hardly recur."""
+
+    __slots__ = ()
+
+    def __getitem__(self, raw: bytes) -> bytes:
+        return _LONGS[len(raw)] + raw
+
+
+class _Array(Written):
+    """Arrays of records, written anew each time."""
+
+    __slots__ = ()
+
+    def __getitem__(self, items: Any) -> bytes:
         if not items:
             return b"\x00"
-        return _long(len(items)) + b"".join([write(item) for item in items]) + b"\x00"
-
-    return write_all
+        return _LONGS[len(items)] + b"".join(map(self._write, items)) + b"\x00"
 
 
-def _scalar_writer(type_: Schema, field: str) -> Callable[[Any], bytes]:
-    known: dict[str, Callable[[Any], bytes]] = {
-        "long": _long,
-        "string": _text,
-        "bytes": _bytes,
-        "boolean": _boolean,
-        "['null', 'string']": _optional_text,
-    }
-    writer = known.get(str(type_))
-    if writer is None:
-        raise SchemaError(f"field {field!r} is not a plain scalar: write this record with a Codec")
-    return writer
-
-
-# Times, codes and identifiers recur within and between the rows of a batch: a hit costs a tenth of
-# writing them anew. The bounds hold each cache under 2 MB.
-@lru_cache(maxsize=8192)
 def _long(number: int) -> bytes:
     rest = (number << 1) ^ (number >> 63)
     out = bytearray()
@@ -188,18 +207,20 @@ def _long(number: int) -> bytes:
     return bytes(out)
 
 
-@lru_cache(maxsize=4096)
 def _text(text: str) -> bytes:
-    return _bytes(text.encode())
+    raw = text.encode()
+    return _LONGS[len(raw)] + raw
 
 
 def _optional_text(text: str | None) -> bytes:
     return b"\x00" if text is None else b"\x02" + _text(text)
 
 
-def _bytes(raw: bytes) -> bytes:
-    return _long(len(raw)) + raw
-
-
-def _boolean(claim: bool) -> bytes:
-    return b"\x01" if claim else b"\x00"
+_LONGS: Final = Written(_long)
+_SCALARS: Final = {
+    "long": _LONGS,
+    "string": Written(_text),
+    "bytes": _Bytes(bytes),
+    "boolean": Written(lambda claim: b"\x01" if claim else b"\x00"),
+    "['null', 'string']": Written(_optional_text),
+}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
-from functools import lru_cache
+from operator import getitem
 from typing import TYPE_CHECKING, Any, Final
 
 from streams.model.ledger import FailurePhase, Phase
 from streams.model.observation import Stage
 from streams.model.observed import About, Downstream, Engagement, ProviderEvent
 from streams.model.verdict import Verdict
-from streams.wire.avro import Codec, field_writers, flat_encoder
+from streams.wire.avro import Codec, Written, field_writers, flat_encoder
 from streams.wire.values import convert
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 ATTEMPT: Final = "attempt"
 """`source` of what an attempt of ours saw."""
@@ -151,11 +151,11 @@ class AttemptEncoder:
         self._head, fields = field_writers("observation")
         self._text, self._long = fields["activity_id"], fields["observed_ms"]
         self._optional = fields["provider_message_id"]
-        self._middle = _remembered(fields, MIDDLE)
-        self._tail = _remembered(fields, TAIL)
+        self._middle = _together(fields, MIDDLE)
+        self._tail = _together(fields, TAIL)
         own = {f.name: f.default for f in dataclass_fields(ObservationRecord)} | {"worker": worker}
         names = list(fields)
-        self._end = b"".join(fields[n](own[n]) for n in names[names.index("worker") :])
+        self._end = b"".join(fields[n][own[n]] for n in names[names.index("worker") :])
 
     def encode(
         self,
@@ -178,15 +178,15 @@ class AttemptEncoder:
         return b"".join(
             (
                 self._head,
-                text(ids[0]),
-                text(ids[1]),
-                text(ids[2]),
-                text(ids[3]),
-                self._middle(middle),
-                long(times[0]),
-                long(times[1]),
-                self._tail(tail),
-                self._optional(provider_message_id),
+                text[ids[0]],
+                text[ids[1]],
+                text[ids[2]],
+                text[ids[3]],
+                self._middle[middle],
+                long[times[0]],
+                long[times[1]],
+                self._tail[tail],
+                self._optional[provider_message_id],
                 self._end,
             )
         )
@@ -197,14 +197,7 @@ TAIL: Final = ("budget", "phase", "failure_phase")
 """Fields that stand side by side in the schema and take few values together."""
 
 
-def _remembered(
-    fields: Mapping[str, Callable[[Any], bytes]], names: tuple[str, ...]
-) -> Callable[[tuple[Any, ...]], bytes]:
-    """A writer of these fields together that writes no combination twice, within bounds."""
+def _together(fields: Mapping[str, Written], names: tuple[str, ...]) -> Written:
+    """How these fields together are written."""
     writers = [fields[name] for name in names]
-
-    @lru_cache(maxsize=4_096)
-    def write(values: tuple[Any, ...]) -> bytes:
-        return b"".join([each(value) for each, value in zip(writers, values, strict=True)])
-
-    return write
+    return Written(lambda values: b"".join(map(getitem, writers, values)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
+
 from streams.errors import RecordError
 from streams.model.ledger import Kind
 
@@ -38,8 +40,7 @@ _NUMBER_BYTES: Final = 19
 """Digits of the largest 64-bit number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerHeaders:
+class LedgerHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """What a ledger record says of itself.
 
     Attributes:

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +17,7 @@ from streams.__main__ import build
 from streams.edge.producing import Sender
 from streams.model.ledger import FailurePhase
 from streams.model.receipt import DeadLetter, Letter
+from streams.model.values import replace
 from streams.rules.identity import partition_of
 from streams.wire.codec import encode_dead_letter
 from tests.conftest import SettingsFor

@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from random import Random
 from typing import cast
 from unittest import mock
@@ -16,6 +15,7 @@ import structlog
 
 from streams.model.ledger import OWNER_KEY, Row
 from streams.model.policy import Policy
+from streams.model.values import replace
 from streams.rules.decide import EffectMode
 from streams.wire.commands import Redrive, encode_command
 from streams.wire.records import read_ledger_headers, read_retry_headers

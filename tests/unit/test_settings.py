@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import trustme
 
 from streams.errors import SettingsError
 from streams.model.policy import ACTIVITY, NOTIFICATION
+from streams.model.values import replace
 from streams.settings import load
 from tests.conftest import SettingsFor
 

@@ -29,8 +29,7 @@ class Limits:
     max_idle: int = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One POST to one target.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
 
 if TYPE_CHECKING:
     from streams.rules.addresses import ParsedUrl
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
 Header: TypeAlias = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unsigned:
+class Unsigned(msgspec.Struct, frozen=True, kw_only=True):
     """A POST as it will be sent, as far as signatures speak of it.
 
     Attributes:

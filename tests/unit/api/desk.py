@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -22,6 +22,7 @@ from streams.api.writer import Outgoing
 from streams.model.ledger import SEPARATOR, ActivityRow, Admission, FailurePhase, Kind, Phase, Row
 from streams.model.policy import ACTIVITY
 from streams.model.target import TargetRecord
+from streams.model.values import replace
 from streams.rules.decide import RedriveAsked, decide
 from streams.rules.fold import LedgerRecord
 from streams.wire.audit import AuditRecord, encode_audit
@@ -56,7 +57,7 @@ def row(number: int, **fields: object) -> Row:
         "first_claim_ms": NOW_MS + number,
         "due_ms": NOW_MS + number + 60_000,
     }
-    return Row(**(given | fields))  # type: ignore[arg-type]
+    return Row(**(given | fields))
 
 
 def dead_row(number: int, **fields: object) -> Row:
@@ -200,7 +201,7 @@ class World:
     def register(self, name: str, tenant: str = "acme", **fields: object) -> None:
         """A registered target."""
         record = TargetRecord(name=name, tenant=tenant, url="https://crm.example/hook")
-        known = replace(record, updated_ms=1, **fields)  # type: ignore[arg-type]
+        known = replace(record, updated_ms=1, **fields)
         self.take_target(f"{tenant}/{name}".encode(), encode_target(known))
 
     def take_target(self, key: bytes, value: bytes | None) -> None:
@@ -220,7 +221,7 @@ class World:
         """The application over this view."""
         redriver = Redriver(
             self.view,
-            self.log,  # type: ignore[arg-type]
+            self.log,
             "commands",
             new_id=self.new_id,
             now_ms=lambda: NOW_MS,
@@ -230,7 +231,7 @@ class World:
             Parts(
                 desk=Desk(view=self.view, freshness=self.fresh, patience_s=patience_s),
                 redriver=redriver,
-                writer=self.log,  # type: ignore[arg-type]
+                writer=self.log,
                 targets_topic="targets",
                 authenticator=Authenticator(self.verifiers),
                 new_id=self.new_id,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aiokafka import ConsumerRecord
 
 from streams.cli.dead_letters import Board, facts_of, lines_of
 from streams.model.ledger import FailurePhase
 from streams.model.receipt import DeadLetter, Letter
+from streams.model.values import replace
 from streams.wire.codec import encode_dead_letter
 
 FIRST = Letter(

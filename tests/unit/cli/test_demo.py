@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -18,6 +17,7 @@ from streams.cli.demo.screen import rows_of
 from streams.cli.demo.sums import add_up, unsettled
 from streams.model.ledger import FailurePhase
 from streams.model.receipt import DeadLetter, Letter, Outcome, Receipt
+from streams.model.values import replace
 
 HOST = "http://r.example"
 MAX_ATTEMPTS = 4

@@ -7,7 +7,6 @@ import contextlib
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any, Final, Self
 
@@ -15,6 +14,7 @@ from streams.edge.addresses import Resolver
 from streams.edge.http.call import Call, Limits
 from streams.edge.http.transport import Transport, default_ssl_context
 from streams.model.observation import Observation
+from streams.model.values import replace
 from streams.rules.addresses import parse_url
 
 LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))

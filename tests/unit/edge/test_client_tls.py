@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
@@ -19,6 +18,7 @@ from streams.edge.http.call import Call, Limits
 from streams.engine.outfit import Outfitter
 from streams.model.policy import NOTIFICATION
 from streams.model.target import Target, Tls
+from streams.model.values import replace
 from tests.unit.edge.http_peer import OK, Peer, call_to, serving, transport_of
 from tests.unit.engine.fakes import Time
 

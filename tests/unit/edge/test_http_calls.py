@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
-from dataclasses import replace
 
 import pytest
 import uvloop
@@ -15,6 +14,7 @@ from streams.edge.http.call import wanted
 from streams.errors import TargetError
 from streams.model.faults import fault_of
 from streams.model.observation import Observation
+from streams.model.values import replace
 from tests.unit.edge.http_peer import (
     OK,
     Link,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,6 +11,7 @@ from streams.edge.addresses import Resolver
 from streams.edge.http.face import Face, Through
 from streams.model.faults import FAULTS, fault_of
 from streams.model.observation import Fault, Observation, Stage
+from streams.model.values import replace
 from tests.unit.edge.http_peer import Peer, call_to, serving, transport_of
 
 URL = "https://crm.example/hook?x=1"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from dataclasses import replace
 
 import pytest
 import uvloop
@@ -20,6 +19,7 @@ from streams.edge.http import transport as transport_module
 from streams.edge.http.connection import Connection
 from streams.model.faults import FAULTS, fault_of
 from streams.model.observation import Observation, Stage
+from streams.model.values import replace
 from tests.unit.edge.http_peer import (
     OK,
     Link,

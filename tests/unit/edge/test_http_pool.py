@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 
 import pytest
 import uvloop
@@ -13,6 +12,7 @@ from streams.edge.http import pool as pool_module
 from streams.edge.http.call import Limits
 from streams.model.faults import fault_of
 from streams.model.observation import Observation
+from streams.model.values import replace
 from tests.unit.edge.http_peer import (
     OK,
     Link,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -17,6 +16,7 @@ import uvloop
 from streams.edge.http.connection import Connection
 from streams.model.faults import fault_of
 from streams.model.observation import Observation, Stage
+from streams.model.values import replace
 from tests.unit.edge.http_peer import OK, Link, Peer, call_to, transport_of
 
 SHORT_MS = 150

@@ -8,7 +8,6 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from streams.edge.kafka_jars import cache_dir, fetch, java
 from streams.edge.kafka_jars.nodes import HOST, bootstrap, is_free, plan, properties
 from streams.edge.localkafka import LocalKafka
 from streams.errors import LocalKafkaError
+from streams.model.values import replace
 
 FAKE_JAVA = """#!/bin/sh
 case "$*" in

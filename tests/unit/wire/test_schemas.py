@@ -76,7 +76,7 @@ def test_a_schema_has_exactly_the_fields_of_its_value(name, value):
     assert set(names_of(type_)) == {field["name"] for field in schema["fields"]}
     for name_, type_of_item in nested.items():
         in_schema = {field["name"] for field in inner[name_]["fields"]}
-        assert {field.name for field in fields(type_of_item)} == in_schema
+        assert set(names_of(type_of_item)) == in_schema
 
 
 def test_the_activity_schema_has_the_fields_of_the_contract():
@@ -84,12 +84,12 @@ def test_the_activity_schema_has_the_fields_of_the_contract():
     interface.md §3: an activity may be produced as Avro.
     """
     schema = json.loads((SCHEMAS / "activity.avsc").read_text())
-    ours = {field.name for field in fields(Activity)}
+    ours = set(names_of(Activity))
     derived = {"ledger_entry_id", "is_activity", "unknown_fields"}
     recipients = next(f["type"]["items"] for f in schema["fields"] if f["name"] == "recipients")
 
     assert (ours - derived) | {"activity"} == {field["name"] for field in schema["fields"]}
-    assert {f.name for f in fields(Recipient)} == {f["name"] for f in recipients["fields"]}
+    assert set(names_of(Recipient)) == {f["name"] for f in recipients["fields"]}
 
 
 def test_the_dead_letter_has_the_field_names_of_the_contract():

@@ -57,7 +57,7 @@ def row(number: int, **fields: object) -> Row:
         "first_claim_ms": NOW_MS + number,
         "due_ms": NOW_MS + number + 60_000,
     }
-    return Row(**(given | fields))
+    return Row(**(given | fields))  # type: ignore[arg-type]
 
 
 def dead_row(number: int, **fields: object) -> Row:

@@ -234,10 +234,11 @@ class Partition:
         """The folded row of a delivery."""
         if key in self._hot:
             return self._hot[key]
+        if len(self._hot) >= HOT_ROWS:
+            self._hot.clear()
         stored = self.store.get(key)
-        row = None if stored is None else _row(stored)
-        if row is not None:
-            self._hot[key] = row
+        # That there is none is kept too: a new delivery is looked for three times before its claim.
+        row = self._hot[key] = None if stored is None else _row(stored)
         return row
 
     def activity(self, key: bytes) -> ActivityRow | None:

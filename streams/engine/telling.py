@@ -36,10 +36,11 @@ class Teller:
 
     def attempted(self, trigger: Trigger, row: Row, judgement: Judgement, settled: Row) -> None:
         """See `delivery.Telling`."""
-        label = (judgement.verdict.value, judgement.code)
+        label = (judgement.verdict, judgement.code)
         counter = self._attempts.get(label)
         if counter is None:
-            counter = self._attempts[label] = self._metrics.attempts.labels(*label)
+            verdict, code = judgement.verdict.value, judgement.code
+            counter = self._attempts[label] = self._metrics.attempts.labels(verdict, code)
         counter.inc()
         if judgement.verdict is Verdict.SENT:
             self._sent += 1
@@ -53,9 +54,9 @@ class Teller:
             generation=row.generation,
             fence=row.fence,
             status=judgement.status,
-            verdict=judgement.verdict.value,
+            verdict=judgement.verdict,
             code=judgement.code,
-            phase=settled.phase.value,
+            phase=settled.phase,
             due_ms=settled.due_ms,
             hint_malformed=is_malformed(judgement.retry_after),  # A04, A09
         )

@@ -31,16 +31,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     activity_id: str
-    tenant: str
-    verdict: Outcome
     delivery_id: str | None = None
     target: str | None = None
+    verdict: Outcome
     attempts: int = 0
     status: int = 0
-    code: str = ""
     provider_message_id: str | None = None
     started_ms: int = 0
     settled_ms: int = 0
+    tenant: str
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

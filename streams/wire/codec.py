@@ -19,10 +19,10 @@ _ROW: Final = Codec("ledger-delivery")
 _ACTIVITY_ROW: Final = Codec("ledger-activity")
 _DEAD_LETTER: Final = Codec("dead-letter")
 _RECEIPT: Final = Codec("receipt")
-_write_row: Final = flat_encoder("ledger-delivery")
-_write_activity_row: Final = flat_encoder("ledger-activity")
+_write_row: Final = flat_encoder("ledger-delivery", Row)
+_write_activity_row: Final = flat_encoder("ledger-activity", ActivityRow)
 _write_dead_letter: Final = flat_encoder("dead-letter")
-_write_receipt: Final = flat_encoder("receipt")
+_write_receipt: Final = flat_encoder("receipt", Receipt)
 _OUTCOMES: Final = frozenset(Outcome)
 
 

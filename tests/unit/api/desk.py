@@ -221,7 +221,7 @@ class World:
         """The application over this view."""
         redriver = Redriver(
             self.view,
-            self.log,
+            self.log,  # type: ignore[arg-type]
             "commands",
             new_id=self.new_id,
             now_ms=lambda: NOW_MS,
@@ -231,7 +231,7 @@ class World:
             Parts(
                 desk=Desk(view=self.view, freshness=self.fresh, patience_s=patience_s),
                 redriver=redriver,
-                writer=self.log,
+                writer=self.log,  # type: ignore[arg-type]
                 targets_topic="targets",
                 authenticator=Authenticator(self.verifiers),
                 new_id=self.new_id,

@@ -29,7 +29,7 @@ from streams.rules.decide import (
     Turned,
     decide,
 )
-from streams.rules.pacing import PARK_MS, Aside, counted_from, is_there
+from streams.rules.pacing import PARK_MS, Aside, asks_to_wait, counted_from, is_there
 
 log = structlog.get_logger(__name__)
 
@@ -233,6 +233,7 @@ class Deliverer:
     ) -> tuple[Claim | None, Judgement]:
         """Hold the slot over claim and call: a claim made before the slot would age while it waits."""
         answered: bool | None = None
+        asked_ms: int | None = None
         try:
             asked = decide(
                 base,
@@ -255,9 +256,10 @@ class Deliverer:
             judgement = await self.caller.call(target, trigger.carried.activity, claim.row)
             failpoint("called")
             answered = is_there(judgement)
+            asked_ms = asks_to_wait(judgement, self.time.now_ms())
             return claim, judgement
         finally:
-            slot.leave(answered=answered)
+            slot.leave(answered=answered, asked_ms=asked_ms)
 
     def _is_too_late(self, claim: Claim, policy: Policy) -> bool:
         """Rule 3: a call started now could outlive the lease."""

@@ -32,6 +32,11 @@ class _Door:
     last_used: float = 0.0
     rate_free_ms: float = 0.0
 
+    @property
+    def allowed(self) -> int:
+        """How many calls may be under way now."""
+        return self.pace.allowed(self.cap)
+
 
 @dataclass(frozen=True, slots=True)
 class StepAside:
@@ -55,9 +60,14 @@ class Slot:
         """The claim stands: from here on the time is the target's, not ours."""
         self._gate.started(self._door, self._number)
 
-    def leave(self, *, answered: bool | None) -> None:
-        """Give the slot to whoever waits; `answered` is None when no call was made."""
-        self._gate.left(self._door, self._number, answered)
+    def leave(self, *, answered: bool | None, asked_ms: int | None = None) -> None:
+        """Give the slot to whoever waits.
+
+        Args:
+            answered: None when no call was made.
+            asked_ms: How long the target asks not to be called; see `pacing.asks_to_wait`.
+        """
+        self._gate.left(self._door, self._number, answered, asked_ms)
 
 
 class Gate:
@@ -162,7 +172,7 @@ class Gate:
         now_ms = int(self._time.monotonic() * 1000)
         door.pace, wait_ms = aside(
             door.pace,
-            cap=door.cap,
+            cap=door.allowed,
             now_ms=now_ms,
             first_ms=max(first_ms, FIRST_LOOK_MS),
             apart_ms=apart_ms,
@@ -173,7 +183,7 @@ class Gate:
         """See `Slot.call_starts`."""
         door.calling[number] = self._time.monotonic()
 
-    def left(self, door: _Door, number: int, answered: bool | None) -> None:
+    def left(self, door: _Door, number: int, answered: bool | None, asked_ms: int | None) -> None:
         """See `Slot.leave`."""
         now = self._time.monotonic()
         door.taken -= 1
@@ -184,8 +194,10 @@ class Gate:
                 answered=answered,
                 took_ms=(now - started) * 1000,
                 now_ms=int(now * 1000),
+                asked_ms=asked_ms,
             )
-        while door.waiting and door.taken < door.cap:
+        # Who stands in line before a target that is left alone is judged anew when its patience ends.
+        while door.waiting and not door.pace.open_until_ms and door.taken < door.allowed:
             turn = door.waiting.popleft()
             if not turn.done():
                 turn.set_result(self._take(door))

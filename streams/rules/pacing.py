@@ -13,7 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from streams.model.ledger import FailurePhase
-from streams.model.verdict import Judgement
+from streams.model.verdict import Judgement, Verdict
+from streams.rules.retry_after import wait_ms
+
+TOO_MANY_REQUESTS: Final = 429
 
 PATIENCE_MS: Final = 500
 """The longest line, in time, that may wait in memory for one target."""
@@ -43,9 +46,22 @@ PARKED_MAX_MS: Final = 7 * 24 * 3_600_000
 FAULTS_TO_OPEN: Final = 10
 """Faults in a row (`is_there` says no) after which a target is left alone for a while."""
 
+ASKS_TO_OPEN: Final = 3
+"""Answers in a row that ask to slow down, without saying for how long, after which a target is left
+alone for a while. One alone may speak of one recipient, and only halves the calls under way."""
+
 COOL_MS: Final = 1_000
 COOL_MAX_MS: Final = 30_000
 """How long a target is left alone: doubling with each probe that fails, within these bounds."""
+
+ASK_MAX_MS: Final = 600_000
+"""The longest that one target's `Retry-After` keeps deliveries other than its own away. After it one
+probe at a time asks again."""
+
+SMALLEST_SHARE: Final = 1 / 64
+SHARE_STEP: Final = 1 / 64
+"""What one answer gives back of the connections that a target's 429 took away: from one call at a time
+to all of them in 64 answers."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +74,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         cool_ms: How long it was last left alone.
         next_look_ms: When the next delivery that steps aside may be looked at again; a fraction, for a
             quick target takes several in a millisecond.
+        asks: Answers in a row that asked to slow down.
+        share: The part of its connections that a target which asked to slow down is called over.
+        shrank_ms: When that last became less.
     """
 
     call_ms: float = UNKNOWN_MS
@@ -65,6 +84,13 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     open_until_ms: int = 0
     cool_ms: int = 0
     next_look_ms: float = 0.0
+    asks: int = 0
+    share: float = 1.0
+    shrank_ms: int = 0
+
+    def allowed(self, cap: int) -> int:
+        """How many calls may be under way, of `cap`."""
+        return cap if self.share == 1.0 else max(1, int(cap * self.share))
 
 
 class Go(msgspec.Struct, frozen=True):
@@ -94,10 +120,10 @@ def enter(
         cap: The target's connections.
         oldest_ms: Age of its oldest call under way; a hanging target shows here first.
     """
-    if now_ms < pace.open_until_ms:
-        return Aside("target_down")
-    if pace.open_until_ms and running:
-        return Aside("target_down")  # half open: one probe at a time
+    # Half open, one probe at a time is let in.
+    if pace.open_until_ms and (running or now_ms < pace.open_until_ms):
+        return Aside("target_asks_to_wait" if pace.asks else "target_down")
+    cap = pace.allowed(cap)
     if running < cap and not waiting:
         return Go()
     stuck_ms = float(max(0, oldest_ms - STUCK_MS))
@@ -173,15 +199,66 @@ def is_there(seen: Judgement) -> bool:
     return was_called and not seen.code.endswith("_timeout")
 
 
-def saw(pace: Pace, *, answered: bool, took_ms: float, now_ms: int) -> Pace:
-    """Learn from a call that came back."""
+def asks_to_wait(seen: Judgement, now_ms: int) -> int | None:
+    """How long a target asks not to be called, in milliseconds; 0 where it only asks to slow down.
+
+    429 says so by itself (RFC 6585 §4), any other refusal for now by its `Retry-After`. It speaks of the
+    target and not of one delivery (B13): others sent meanwhile would spend attempts to hear the same.
+
+    Args:
+        now_ms: Epoch milliseconds.
+
+    Returns:
+        None where it asks for nothing.
+    """
+    if seen.verdict is not Verdict.RETRY or not seen.status:
+        return None
+    asked = wait_ms(seen.retry_after, now_ms)
+    if asked is None:
+        return 0 if seen.status == TOO_MANY_REQUESTS else None
+    return asked
+
+
+def saw(
+    pace: Pace, *, answered: bool, took_ms: float, now_ms: int, asked_ms: int | None = None
+) -> Pace:
+    """Learn from a call that came back.
+
+    Args:
+        asked_ms: See `asks_to_wait`.
+        now_ms: Monotonic.
+    """
     call_ms = pace.call_ms + (took_ms - pace.call_ms) * 0.2
+    if answered and asked_ms is not None:
+        return _slowed(replace(pace, call_ms=call_ms, faults=0), asked_ms, now_ms)
     if answered:
-        return Pace(call_ms=call_ms, next_look_ms=pace.next_look_ms)
+        share = min(1.0, pace.share + SHARE_STEP)
+        if pace.asks and now_ms < pace.open_until_ms:
+            return replace(pace, call_ms=call_ms)  # it was called before it asked
+        return Pace(call_ms=call_ms, next_look_ms=pace.next_look_ms, share=share)
     faults = pace.faults + 1
     if faults < FAULTS_TO_OPEN:
         return replace(pace, call_ms=call_ms, faults=faults)
     cool_ms = min(max(COOL_MS, pace.cool_ms * 2), COOL_MAX_MS)
     return replace(
-        pace, call_ms=call_ms, faults=faults, cool_ms=cool_ms, open_until_ms=now_ms + cool_ms
+        pace,
+        call_ms=call_ms,
+        faults=faults,
+        cool_ms=cool_ms,
+        open_until_ms=now_ms + cool_ms,
+        asks=0,
     )
+
+
+def _slowed(pace: Pace, asked_ms: int, now_ms: int) -> Pace:
+    """Halve the calls under way, once a second at most; and leave the target alone if it says so."""
+    if now_ms - pace.shrank_ms >= COOL_MS or pace.share == 1.0:
+        pace = replace(pace, share=max(SMALLEST_SHARE, pace.share / 2), shrank_ms=now_ms)
+    pace = replace(pace, asks=pace.asks + 1)
+    if now_ms < pace.open_until_ms or not (asked_ms or pace.asks >= ASKS_TO_OPEN):
+        # What was under way when it first asked adds nothing, except a longer wait.
+        asked_until_ms = now_ms + min(asked_ms, ASK_MAX_MS) if asked_ms else 0
+        return replace(pace, open_until_ms=max(pace.open_until_ms, asked_until_ms))
+    cool_ms = min(max(COOL_MS, pace.cool_ms * 2), COOL_MAX_MS)
+    pause_ms = min(asked_ms, ASK_MAX_MS) or cool_ms
+    return replace(pace, cool_ms=cool_ms, open_until_ms=now_ms + pause_ms)

@@ -216,3 +216,21 @@ def test_doors_that_nobody_uses_are_forgotten():
         used.leave(answered=True)
 
     at_a_gate(scenario)
+
+
+def test_a_target_that_asks_to_wait_gets_no_further_call_from_those_in_line():
+    """B13: they would spend an attempt each to hear the same; they step aside when patience ends."""
+
+    async def scenario(gate: Gate) -> None:
+        first = await slot_of(gate)
+        first.call_starts()
+        in_line = [asyncio.create_task(gate.enter("t", 1)) for _ in range(3)]
+        await asyncio.sleep(0)
+
+        first.leave(answered=True, asked_ms=5_000)
+        seen = await asyncio.gather(*in_line)
+
+        assert ["target_asks_to_wait"] * 3 == [getattr(one, "reason", None) for one in seen]
+        assert all(one.wait_ms >= 4_000 for one in seen if isinstance(one, StepAside))
+
+    at_a_gate(scenario)

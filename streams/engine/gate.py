@@ -32,6 +32,10 @@ class _Door:
     last_used: float = 0.0
     rate_free_ms: float = 0.0
 
+    def oldest_ms(self, now: float) -> int:
+        """Age of the oldest call under way, 0 where there is none."""
+        return int((now - next(iter(self.calling.values()), now)) * 1000)
+
     @property
     def allowed(self) -> int:
         """How many calls may be under way now."""
@@ -131,13 +135,12 @@ class Gate:
 
     def _judge(self, door: _Door, *, ahead: int) -> Go | Wait | Aside:
         now = self._time.monotonic()
-        oldest = next(iter(door.calling.values()), now)
         return enter(
             door.pace,
             running=door.taken,
             waiting=ahead,
             cap=door.cap,
-            oldest_ms=int((now - oldest) * 1000),
+            oldest_ms=door.oldest_ms(now),
             now_ms=int(now * 1000),
         )
 
@@ -169,11 +172,12 @@ class Gate:
         first_ms: int = FIRST_LOOK_MS,
         apart_ms: float | None = None,
     ) -> StepAside:
-        now_ms = int(self._time.monotonic() * 1000)
+        now = self._time.monotonic()
         door.pace, wait_ms = aside(
             door.pace,
             cap=door.allowed,
-            now_ms=now_ms,
+            now_ms=int(now * 1000),
+            oldest_ms=door.oldest_ms(now),
             first_ms=max(first_ms, FIRST_LOOK_MS),
             apart_ms=apart_ms,
         )
@@ -197,7 +201,12 @@ class Gate:
                 asked_ms=asked_ms,
             )
         # Who stands in line before a target that is left alone is judged anew when its patience ends.
-        while door.waiting and not door.pace.open_until_ms and door.taken < door.allowed:
+        now_ms = int(now * 1000)
+        while (
+            door.waiting
+            and door.taken < door.allowed
+            and not door.pace.is_left_alone(now_ms, door.taken)
+        ):
             turn = door.waiting.popleft()
             if not turn.done():
                 turn.set_result(self._take(door))

@@ -55,8 +55,7 @@ COOL_MAX_MS: Final = 30_000
 """How long a target is left alone: doubling with each probe that fails, within these bounds."""
 
 ASK_MAX_MS: Final = 600_000
-"""The longest that one target's `Retry-After` keeps deliveries other than its own away. After it one
-probe at a time asks again."""
+"""The longest that one target's `Retry-After` keeps deliveries other than its own away."""
 
 SMALLEST_SHARE: Final = 1 / 64
 SHARE_STEP: Final = 1 / 64
@@ -92,6 +91,17 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         """How many calls may be under way, of `cap`."""
         return cap if self.share == 1.0 else max(1, int(cap * self.share))
 
+    def is_left_alone(self, now_ms: int, running: int) -> bool:
+        """Whether nobody may call it now, `running` calls being under way.
+
+        After the pause of one that was down, one probe at a time is let in. One that asked to wait is
+        there: it is called over the share of its connections that it has left, since those whose time
+        it named all come at once, and on time (D-018).
+        """
+        if not self.open_until_ms:
+            return False
+        return now_ms < self.open_until_ms or (running > 0 and not self.asks)
+
 
 class Go(msgspec.Struct, frozen=True):
     """Call now."""
@@ -120,17 +130,19 @@ def enter(
         cap: The target's connections.
         oldest_ms: Age of its oldest call under way; a hanging target shows here first.
     """
-    # Half open, one probe at a time is let in.
-    if pace.open_until_ms and (running or now_ms < pace.open_until_ms):
+    if pace.is_left_alone(now_ms, running):
         return Aside("target_asks_to_wait" if pace.asks else "target_down")
     cap = pace.allowed(cap)
     if running < cap and not waiting:
         return Go()
-    stuck_ms = float(max(0, oldest_ms - STUCK_MS))
-    expected = max(pace.call_ms, stuck_ms) * (waiting + 1) / cap
-    if expected > PATIENCE_MS:
+    if _lasts_ms(pace, oldest_ms) * (waiting + 1) / cap > PATIENCE_MS:
         return Aside("target_full")
     return Wait(PATIENCE_MS)
+
+
+def _lasts_ms(pace: Pace, oldest_ms: int) -> float:
+    """What a call is to be taken to last: the mean, or what one that is stuck shows by now."""
+    return max(pace.call_ms, float(oldest_ms - STUCK_MS))
 
 
 def aside(
@@ -138,6 +150,7 @@ def aside(
     *,
     cap: int,
     now_ms: int,
+    oldest_ms: int = 0,
     first_ms: int = FIRST_LOOK_MS,
     apart_ms: float | None = None,
 ) -> tuple[Pace, int]:
@@ -147,13 +160,14 @@ def aside(
     vain: one with 20,000 deliveries waiting that is down is asked for `LOOKS_PER_S` times a second.
 
     Args:
+        oldest_ms: Age of its oldest call under way: a target that hangs has proved nothing else yet.
         first_ms: The shortest time to stay away.
         apart_ms: Between two turns, in place of what the target has proved.
     """
     is_open = now_ms < pace.open_until_ms
     slowest = 1_000 / LOOKS_PER_S
     if apart_ms is None:
-        apart_ms = slowest if is_open else min(pace.call_ms / cap, slowest)
+        apart_ms = slowest if is_open else min(_lasts_ms(pace, oldest_ms) / cap, slowest)
     earliest = max(float(now_ms + first_ms), float(pace.open_until_ms), pace.next_look_ms)
     return replace(pace, next_look_ms=earliest + apart_ms), int(earliest) - now_ms
 

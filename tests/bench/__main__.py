@@ -22,7 +22,7 @@ import uvloop
 from aiokafka.errors import KafkaError
 
 from streams.errors import StreamsError
-from tests.bench import deliveries, latency, ledger, retries, spread
+from tests.bench import deliveries, isolation, latency, ledger, retries, spread
 from tests.bench.proc import BenchError, machine
 from tests.bench.report import text, write
 from tests.bench.results import Figure
@@ -40,6 +40,7 @@ FIGURES: Final[Mapping[str, Callable[[Suite], Awaitable[Figure]]]] = {
     "total_cpu_per_delivery": deliveries.total_cpu_per_delivery,
     "deliveries_per_s": deliveries.deliveries_per_s,
     "latency": latency.latency,
+    "isolation": isolation.isolation,
     "retry_lateness": retries.retry_lateness,
     "restore": ledger.restore,
     "scale": spread.scale,
@@ -50,8 +51,8 @@ FIGURES: Final[Mapping[str, Callable[[Suite], Awaitable[Figure]]]] = {
 """In the order of the issue's table. Measured in `ORDER`."""
 
 ORDER: Final = (
-    *("cpu_per_delivery", "total_cpu_per_delivery", "deliveries_per_s", "latency", "fan_out"),
-    *("scale", "retry_lateness", "restore", "growth", "backlog"),
+    *("cpu_per_delivery", "total_cpu_per_delivery", "deliveries_per_s", "latency", "isolation"),
+    *("fan_out", "scale", "retry_lateness", "restore", "growth", "backlog"),
 )
 """The last three share a ledger; `backlog` fills its delay topics, so it comes at the very end."""
 

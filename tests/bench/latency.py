@@ -11,11 +11,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from streams.model.activity import Activity
-from streams.rules.identity import delivery_id
-from streams.wire.activity import read_activity
 from tests.bench.deliveries import measured
-from tests.bench.preload import PARTITIONS, Record, activities
+from tests.bench.openloop import calls_of, send
+from tests.bench.preload import PARTITIONS, activities
 from tests.bench.receivers import Place
 from tests.bench.results import (
     Calibration,
@@ -85,15 +83,11 @@ class _Sender:
     async def window(self, name: str, rate: float, seconds: float, rounds: _Rounds) -> None:
         """One window through the product."""
         records = activities(name, int(rate * seconds), [TARGET])
-        ids = [_message_id(record) for record in records]
         before = await self.watch.look()
-        sent = await self._send(self.world.topics.outbox, records, rate, rounds)
+        topic = self.world.topics.outbox
+        sent = await send(self.producer, topic, records, rate, rounds.paced)
         samples = await self.watch.until(before.done + len(records))
-        calls = await self.place.until_told(ids)
-        at = {call.id: call.t for call in reversed(calls)}  # the first call of each counts
-        # A clock of whole milliseconds says when a call came at the earliest.
-        late = self.place.resolution_s
-        rounds.product.append([(at[i] + late - t) * 1e3 for i, t in zip(ids, sent, strict=True)])
+        rounds.product.append(await calls_of(self.place, records, sent))
         rounds.costs.append(between(before, samples[-1]))
 
     async def floor(self, name: str, rate: float, seconds: float, rounds: _Rounds) -> None:
@@ -109,7 +103,7 @@ class _Sender:
         await consumer.seek_to_end(*tps)
         reading = asyncio.create_task(_read(consumer, len(records)))
         try:
-            sent = await self._send(topic, records, rate, rounds)
+            sent = await send(self.producer, topic, records, rate, rounds.paced)
             at = await asyncio.wait_for(reading, 30.0)
             late = [(at[r.key] - t) * 1e3 for r, t in zip(records, sent, strict=True)]
             rounds.floor.append(late)
@@ -117,28 +111,6 @@ class _Sender:
             reading.cancel()
             await asyncio.wait({reading})
             await consumer.stop()
-
-    async def _send(
-        self, topic: str, records: Sequence[Record], rate: float, rounds: _Rounds
-    ) -> list[float]:
-        """Send each record at its time; give those times, whether they were kept or not."""
-        loop = asyncio.get_running_loop()
-        began, wall = loop.time(), time.time()
-        sent = 0
-        futures = []
-        while sent < len(records):
-            due = min(len(records), int((loop.time() - began) * rate) + 1)
-            for record in records[sent:due]:
-                late_s = loop.time() - began - sent / rate
-                rounds.paced.append(late_s * 1e3)
-                future = await self.producer.send(
-                    topic, record.value, key=record.key, partition=record.partition
-                )
-                futures.append(future)
-                sent += 1
-            await asyncio.sleep(0.001)
-        await asyncio.gather(*futures)
-        return [wall + n / rate for n in range(len(records))]
 
 
 async def _read(consumer: Any, count: int) -> dict[bytes, float]:
@@ -149,12 +121,6 @@ async def _read(consumer: Any, count: int) -> dict[bytes, float]:
         for records in fetched.values():
             at |= {record.key: now for record in records}
     return at
-
-
-def _message_id(record: Record) -> str:
-    """The `webhook-id` of an activity's first and only delivery."""
-    activity: Activity = read_activity(record.value or b"", max_bytes=1 << 20, max_depth=32)
-    return f"{delivery_id(activity, activity.recipients[0])}-1"
 
 
 def _figure(rate: float, rounds: _Rounds, place: Place) -> Figure:

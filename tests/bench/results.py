@@ -30,8 +30,8 @@ class Limit:
     value: float
 
     def shortfall(self, measured: float) -> float:
-        """By what share of the limit `measured` falls short; 0 where it does not."""
-        missing = (measured - self.value) / abs(self.value)
+        """By what share of the limit `measured` falls short, of 1 where that is 0; 0 where it does not."""
+        missing = (measured - self.value) / (abs(self.value) or 1.0)
         return max(0.0, missing if self.sense is Sense.AT_MOST else -missing)
 
 

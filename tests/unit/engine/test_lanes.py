@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from streams.engine import lanes
-from streams.engine.lanes import LANE_BYTES, LANE_RECORDS, Lane
+from streams.engine.lanes import LANE_BYTES, LANE_RECORDS, Lane, one_turn, tenant_of
 from tests.sim.loop import run_virtual
 
 
-def records(*offsets: int, value: bytes = b"v") -> list[Any]:
-    return [SimpleNamespace(offset=o, key=b"k", value=value, headers=()) for o in offsets]
+def records(*offsets: int, value: bytes = b"v", key: bytes = b"k") -> list[Any]:
+    return [SimpleNamespace(offset=o, key=key, value=value, headers=()) for o in offsets]
 
 
 class Work:
@@ -32,10 +32,10 @@ class Work:
         await self.may_go_on.wait()
 
 
-def with_a_lane(scenario: Any) -> None:
+def with_a_lane(scenario: Any, *, turn_of: Any = one_turn) -> None:
     async def play() -> None:
         work = Work()
-        lane = Lane(1, work, work.room.append)
+        lane = Lane(1, work, work.room.append, turn_of)
         running = asyncio.create_task(lane.run())
         await scenario(lane, work)
         running.cancel()
@@ -128,3 +128,53 @@ def test_a_lane_waits_for_its_oldest_record_when_too_many_are_unsettled(monkeypa
         assert [0, 1, 2, 3, 4] == work.started
 
     with_a_lane(scenario)
+
+
+def test_each_tenant_has_its_turn():
+    """C-08: one tenant's thousand activities delay another's by one of its own, and not by all."""
+
+    async def scenario(lane: Lane, work: Work) -> None:
+        work.may_go_on.clear()
+        lane.put(records(*range(1, 7), key=b"big|1"))
+        lane.put(records(7, 8, key=b"small|1"))
+        lane.put(records(9, key=b"https://of.the.default/tenant"))
+        work.may_go_on.set()
+        await asyncio.sleep(0.01)
+
+        assert [1, 7, 9, 2, 8, 3, 4, 5, 6] == work.started
+
+    with_a_lane(scenario, turn_of=tenant_of)
+
+
+def test_what_is_taken_out_of_its_turn_leaves_the_turns_of_the_others():
+    """Every record is worked on once, whichever way it goes."""
+
+    async def scenario(lane: Lane, work: Work) -> None:
+        lane.put(records(1, 2, key=b"a|1"))
+        lane.put(records(3, key=b"b|1"))
+        lane.put(records(4, key=b"c|1"))
+
+        taken = lane.take_out(lambda record: record.offset in (1, 3))
+        await asyncio.sleep(0.01)
+
+        assert [1, 3] == [record.offset for record in taken]
+        assert [2, 4] == work.started
+
+    with_a_lane(scenario, turn_of=tenant_of)
+
+
+def test_a_gap_in_turns_is_no_gap_in_what_is_acknowledged():
+    """Rule 9: the prefix counts, whatever was worked on first."""
+
+    async def scenario(lane: Lane, work: Work) -> None:
+        first, second, other = *records(1, 2, key=b"a|1"), *records(3, key=b"b|1")
+        lane.put([first, second, other])
+        await asyncio.sleep(0.01)
+        lane.settle(first)
+        lane.settle(other)
+
+        assert 2 == lane.acks.committable()
+        lane.settle(second)
+        assert 4 == lane.acks.committable()
+
+    with_a_lane(scenario, turn_of=tenant_of)

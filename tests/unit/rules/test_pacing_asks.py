@@ -14,6 +14,7 @@ from streams.rules.pacing import (
     Aside,
     Go,
     Pace,
+    Wait,
     asks_to_wait,
     enter,
     saw,
@@ -83,7 +84,14 @@ def test_429s_in_a_row_have_the_target_left_alone():
     assert WAITS == at_the_door(full)
     assert WAITS == at_the_door(full, now_ms=NOW + COOL_MS - 1)
     assert Go() == at_the_door(full, now_ms=NOW + COOL_MS)
-    assert WAITS == at_the_door(full, now_ms=NOW + COOL_MS, running=1)
+
+
+def test_after_the_pause_all_whose_time_has_come_are_called_over_what_is_left():
+    """D-018: 429 with Retry-After 20 to ten deliveries; none of them may be called a second late."""
+    told = asked(times=10, ms=20_000)
+
+    assert Go() == at_the_door(told, now_ms=NOW + 20_000, running=9)
+    assert isinstance(at_the_door(told, now_ms=NOW + 20_000, running=10), Wait)
 
 
 def test_a_retry_after_counts_for_the_whole_target_at_once():
@@ -103,7 +111,7 @@ def test_the_longer_of_two_times_counts():
 
 
 def test_an_absurd_time_does_not_stop_a_target_for_long():
-    """A04: a day for one delivery is that one's matter; a probe asks for the rest."""
+    """A04: a day for one delivery is that one's matter; the rest asks sooner."""
     assert NOW + ASK_MAX_MS == asked(ms=86_400_000).open_until_ms
 
 
@@ -114,7 +122,7 @@ def test_an_answer_from_before_it_asked_does_not_end_the_pause():
     assert WAITS == at_the_door(full, now_ms=NOW + 2)
 
 
-def test_a_probe_that_is_taken_ends_the_pause_and_not_the_caution():
+def test_a_call_that_is_taken_ends_the_pause_and_not_the_caution():
     """All connections at once would be the next 429."""
     back = answered(asked(times=ASKS_TO_OPEN), now_ms=NOW + COOL_MS)
 
@@ -122,7 +130,7 @@ def test_a_probe_that_is_taken_ends_the_pause_and_not_the_caution():
     assert back.allowed(20) < 20
 
 
-def test_a_probe_that_is_told_to_wait_again_doubles_the_pause():
+def test_a_call_that_is_told_to_wait_again_doubles_the_pause():
     """As with a target that is down."""
     full = asked(times=ASKS_TO_OPEN)
     again = asked(full, now_ms=full.open_until_ms)

@@ -200,6 +200,15 @@ def test_a_target_that_answers_is_looked_at_as_often_as_it_takes_calls():
     assert 1_000 == waits[-1] - waits[0]
 
 
+def test_a_target_that_hangs_is_not_looked_at_by_what_it_did_before():
+    """C-08: until its calls time out the mean knows nothing; 20,000 looks in 10 s were measured."""
+    first, _ = aside(NEW, cap=20, now_ms=NOW, oldest_ms=STUCK_MS + 5_000)
+
+    _, wait_ms = aside(first, cap=20, now_ms=NOW, oldest_ms=STUCK_MS + 5_000)
+
+    assert FIRST_LOOK_MS + 1_000 // LOOKS_PER_S == wait_ms
+
+
 def test_nobody_looks_before_the_pause_is_over():
     """The breaker's word goes before the spacing."""
     down = replace(faults(FAULTS_TO_OPEN), open_until_ms=NOW + 20_000)

@@ -20,6 +20,7 @@ from streams.engine.caller import HttpCaller
 from streams.engine.delivery import Deliverer
 from streams.engine.end_of_life import EndOfLife
 from streams.engine.gate import Gate
+from streams.engine.feeding import Work
 from streams.engine.held import Held
 from streams.engine.letters import Letters
 from streams.engine.observing import History, KafkaHistory, ObservingOutputs, ObservingTeller
@@ -29,7 +30,7 @@ from streams.engine.registry import Registry
 from streams.engine.retry_writer import RetryWriter
 from streams.engine.telling import Teller
 from streams.engine.work import Runner, Tasks
-from streams.engine.worker import Work, Worker, WorkerTopics
+from streams.engine.worker import Worker, WorkerTopics
 from streams.model.target import Signing
 from streams.settings import Settings
 from streams.topics import names

@@ -9,6 +9,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from streams.edge.incarnation import incarnation_of
+
 
 @dataclass(slots=True)
 class _Followed:
@@ -108,6 +110,10 @@ class Tail:
         """Where the next record of each partition would lie, asked of their leaders now."""
         tps = [TopicPartition(topic, p) for p in partitions]
         return {tp.partition: int(end) for tp, end in (await self._asking.end_offsets(tps)).items()}
+
+    async def incarnation(self, topic: str) -> bytes:
+        """Which life of a topic this is; see `incarnation_of`."""
+        return await incarnation_of(self._asking._client, topic)
 
     async def read_position(self, topic: str, partition: int) -> int:
         """How far the partition was read, records that compaction took away included."""

@@ -7,9 +7,11 @@ memtables and write-ahead logs.
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +26,9 @@ _META: Final = struct.Struct(">qq16s")
 _FENCE: Final = struct.Struct(">q")
 _KEEP: Final = -2
 """Stands where a fence would: what the value itself says holds."""
+_NOT_WRITABLE: Final = ("ermission", "Read-only", "No space")
+_KEPT: Final = _FENCE.pack(_KEEP)
 _ROW, _DEBT, _STATE, _LETTERS, _AGES = b"r", b"d", b"s", b"l", b"t"
-_IDENTITY: Final = b"\xff\xffidentity"
 
 
 class StoredRow:
@@ -45,8 +48,11 @@ class PartitionStore:
     Writes gather in one batch until `commit`; reads see them at once.
     """
 
-    def __init__(self, db: Rdict, index: int) -> None:
+    def __init__(
+        self, db: Rdict, index: int, fault: Callable[[Exception], FatalError]
+    ) -> None:
         self._db = db
+        self._fault = fault
         self._prefix = struct.pack(">H", index)
         self._rows = self._prefix + _ROW
         self._debts = self._prefix + _DEBT
@@ -54,19 +60,19 @@ class PartitionStore:
         self._changed: dict[bytes, bytes | None] = {}
         self.epoch = -1
         self.next = 0
-        self.incarnation = b""
-        raw = db.get(self._prefix + _STATE)
+        self.incarnation = bytes(16)
+        """Of the topic that the rows were folded from (`edge.incarnation`); zeros before the first."""
+        raw = self._read(self._prefix + _STATE)
         if raw is not None:
-            self.epoch, self.next, incarnation = _META.unpack(raw)
-            self.incarnation = incarnation.rstrip(b"\x00")
-        letters = db.get(self._prefix + _LETTERS)
+            self.epoch, self.next, self.incarnation = _META.unpack(raw)
+        letters = self._read(self._prefix + _LETTERS)
         self.letters_next = 0 if letters is None else int.from_bytes(letters, "big")
         """Offset up to which the dead-letter partition was compared with the ledger (rule 10)."""
         self._owed = {key for key, _ in self._scan(self._debts)}
 
     def put(self, key: bytes, fence: int | None, value: bytes) -> None:
         """See `Folded`."""
-        self._changed[self._rows + key] = _FENCE.pack(_KEEP if fence is None else fence) + value
+        self._changed[self._rows + key] = (_KEPT if fence is None else _FENCE.pack(fence)) + value
 
     def delete(self, key: bytes) -> None:
         """See `Folded`."""
@@ -109,7 +115,7 @@ class PartitionStore:
     def get(self, key: bytes) -> StoredRow | None:
         """The row under `key`, or None."""
         full = self._rows + key
-        raw = self._changed[full] if full in self._changed else self._db.get(full)
+        raw = self._changed[full] if full in self._changed else self._read(full)
         return None if raw is None else StoredRow(raw)
 
     def under(self, prefix: bytes) -> list[tuple[bytes, StoredRow]]:
@@ -133,22 +139,37 @@ class PartitionStore:
             else:
                 batch.put(key, value)
         batch.put(self._prefix + _STATE, _META.pack(self.epoch, self.next, self.incarnation))
-        self._db.write(batch)
+        self._write(batch)
         self._changed.clear()
 
     def letters_read(self, offset: int) -> None:
         """Note that the dead-letter partition was compared up to `offset`."""
         self.letters_next = offset
-        self._db.put(self._prefix + _LETTERS, offset.to_bytes(8, "big"))
+        batch = WriteBatch(raw_mode=True)
+        batch.put(self._prefix + _LETTERS, offset.to_bytes(8, "big"))
+        self._write(batch)
 
     def forget(self) -> None:
         """Drop everything: the log is another one, or was read wrongly; it is folded anew."""
         batch = WriteBatch(raw_mode=True)
         batch.delete_range(self._prefix, self._prefix + b"\xff")
-        self._db.write(batch)
+        self._write(batch)
         self._changed.clear()
         self._owed.clear()
-        self.epoch, self.next, self.incarnation, self.letters_next = -1, 0, b"", 0
+        self.epoch, self.next, self.incarnation, self.letters_next = -1, 0, bytes(16), 0
+
+    def _read(self, full: bytes) -> bytes | None:
+        try:
+            found: bytes | None = self._db.get(full)
+        except Exception as error:  # rocksdict raises bare Exception for every fault
+            raise self._fault(error) from error
+        return found
+
+    def _write(self, batch: WriteBatch) -> None:
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise self._fault(error) from error
 
     def _scan(self, prefix: bytes, strip: int | None = None) -> Iterator[tuple[bytes, bytes]]:
         cut = len(prefix) if strip is None else strip
@@ -160,10 +181,17 @@ class PartitionStore:
                 return
             yield key[cut:], cursor.value()
             cursor.next()
+        try:
+            cursor.status()  # a cursor that meets a damaged block is at its end, as if there were no more
+        except Exception as error:
+            raise self._fault(error) from error
 
 
 class Store:
     """The database under a data directory.
+
+    A store that is damaged is moved aside, one of them at most, and the ledger read anew. Damage that
+    shows only when a row is read ends the process and leaves a mark: the next start moves it aside.
 
     Raises:
         FatalError: when another process holds it, or the directory cannot be written.
@@ -171,6 +199,7 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "ledger"
+        self._mark = directory / "ledger.is-corrupt"
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -182,6 +211,8 @@ class Store:
         self._partitions: dict[int, PartitionStore] = {}
 
     def _open(self) -> Rdict:
+        if self._mark.exists():
+            self._move_aside()
         try:
             return Rdict(str(self._path), _ledger_options())
         except Exception as error:  # rocksdict raises bare Exception for every fault
@@ -191,35 +222,39 @@ class Store:
                     f"the data directory {self._path.parent} is in use by another worker; "
                     "give each worker an OUTBOX_DATA_DIR of its own"
                 ) from error
-            if "ermission" in message or "Read-only" in message or "No space" in message:
-                raise FatalError(
-                    f"the data directory {self._path.parent} cannot be written: {message}"
-                ) from error
-            aside = self._path.with_name(f"ledger.corrupt.{time.time_ns()}")
-            self._path.rename(aside)
-            log.error("store.corrupt", moved_to=str(aside), action="rebuilt from the ledger topic")
+            if any(word in message for word in _NOT_WRITABLE):
+                raise self._fault(error) from error
+            self._move_aside()
             return Rdict(str(self._path), _ledger_options())
 
-    def belongs_to(self, identity: str) -> bool:
-        """Whether the store was folded from this cluster's log; an empty one takes the identity on."""
-        stored = self._db.get(_IDENTITY)
-        if stored is None:
-            self._db.put(_IDENTITY, identity.encode())
-            return True
-        return bool(stored == identity.encode())
+    def _move_aside(self) -> None:
+        for older in self._path.parent.glob("ledger.corrupt.*"):
+            if older.is_dir():
+                shutil.rmtree(older)  # each is as large as the ledger
+        aside = self._path.with_name(f"ledger.corrupt.{time.time_ns()}")
+        if self._path.exists():
+            self._path.rename(aside)
+        self._mark.unlink(missing_ok=True)
+        log.error("store.corrupt", moved_to=str(aside), action="rebuilt from the ledger topic")
 
-    def rebuild_for(self, identity: str) -> None:
-        """Drop all that was folded from another cluster's log."""
-        batch = WriteBatch(raw_mode=True)
-        batch.delete_range(b"\x00\x00", b"\xff\xff\xff")
-        self._db.write(batch)
-        self._db.put(_IDENTITY, identity.encode())
-        self._partitions.clear()
+    def _fault(self, error: Exception) -> FatalError:
+        """What a fault of the database is to the process; damage is marked for the next start."""
+        message = str(error)
+        if any(word in message for word in _NOT_WRITABLE):
+            return FatalError(
+                f"the data directory {self._path.parent} cannot be written: {message}"
+            )
+        with contextlib.suppress(OSError):
+            self._mark.touch()
+        return FatalError(
+            f"the store {self._path} cannot be read ({message}): the next start moves it aside and"
+            " rebuilds it from the ledger topic"
+        )
 
     def partition(self, index: int) -> PartitionStore:
         """The part of partition `index`."""
         if index not in self._partitions:
-            self._partitions[index] = PartitionStore(self._db, index)
+            self._partitions[index] = PartitionStore(self._db, index, self._fault)
         return self._partitions[index]
 
     def close(self) -> None:

@@ -59,6 +59,15 @@ class Metrics:
         self.debts = Gauge("outbox_debts", "Keys that owe a repair", **make)
         self.unsettled = Gauge("outbox_unsettled", "Records handed over and not settled", **make)
         self.restored = Counter("outbox_restored", "Ledger records folded while restoring", **make)
+        self.restore_left = Gauge(
+            "outbox_restore_left", "Ledger records that a restore still has to read", **make
+        )
+        self.restore_rate = Gauge(
+            "outbox_restore_rows_per_second", "Ledger records per second, last restore", **make
+        )
+        self.gaps = Counter(
+            "outbox_gaps", "Holes in what was handed over, read again once each", **make
+        )
 
 
 class _Stderr:

@@ -51,7 +51,7 @@ class _Boot(BootStrategy):
 
 
 class App(faust.App):
-    """Implements `consumer.Feeding`, `tables.Owning` and `worker.Flow`."""
+    """Implements `consumer.Feeding`, `tables.Owning` and `feeding.Flow`."""
 
     BootStrategy = _Boot
     worker: Worker
@@ -103,7 +103,7 @@ class App(faust.App):
     @property
     def wanted(self) -> Wanted:
         """See `Feeding`."""
-        return self.worker.wanted
+        return self.worker.feeder.wanted
 
     async def feed(self, tp: TP, records: Records) -> None:
         """See `Feeding`."""
@@ -112,11 +112,11 @@ class App(faust.App):
 
     def committable(self) -> dict[TP, int]:
         """See `Feeding`."""
-        return self.worker.committable()
+        return self.worker.feeder.committable()
 
     def committed(self, offsets: Mapping[TP, int]) -> None:
         """See `Feeding`."""
-        self.worker.committed(offsets)
+        self.worker.feeder.committed(offsets)
 
     # -- tables.Owning --------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class App(faust.App):
         if generation == self.consumer_generation_id:
             await self.worker.gained(assigned)
 
-    # -- worker.Flow ----------------------------------------------------------------------------
+    # -- feeding.Flow ---------------------------------------------------------------------------
 
     @property
     def _batch_consumer(self) -> BatchConsumer:

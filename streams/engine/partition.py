@@ -31,6 +31,7 @@ from streams.wire.codec import (
     encode_row,
 )
 from streams.wire.commands import LateReport
+from streams.wire.ledger_batch import Appended, fold_batch
 
 log = structlog.get_logger(__name__)
 
@@ -205,6 +206,14 @@ class Partition:
             self.pay_debts()
             if not led:
                 self.on_lead()
+
+    def restore(self, records: Sequence[Appended]) -> None:
+        """Apply records of a bulk read while the partition is not ours: nobody waits for any of them."""
+        assert not self.assignment, "what is ours is folded by its tail"
+        now_ms = self._time.now_ms()
+        self._hot.clear()
+        fold_batch(self.store, records, lambda key: self.store.age(key, now_ms))
+        self.store.commit()
 
     def _tell(self, done: list[tuple[asyncio.Future[bool], bool]], touched: list[bytes]) -> None:
         """Tell who waits for a fold: only now, when the store holds it."""

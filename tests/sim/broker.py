@@ -15,6 +15,7 @@ from tests.sim.loop import Life, VirtualLoop
 from tests.sim.memory import Record, Topic
 
 BASE_MS = 1_767_225_600_000
+INCARNATION = b"the only one ..."
 APART_S = 1e-4
 """Appends of one worker to one topic land in order, so far apart at least."""
 
@@ -245,6 +246,10 @@ class SimTail:
         follow = self._follows.get(topic)
         return -1 if follow is None else follow.position
 
+    async def incarnation(self, topic: str) -> bytes:
+        """See `Tail`: nobody makes a topic anew here."""
+        return INCARNATION
+
     async def read_all(
         self, topic: str, starts: Mapping[int, int], sink: Callable[[int, Sequence[Record]], None]
     ) -> dict[int, int]:
@@ -266,7 +271,7 @@ class SimTail:
 
 
 class SimFlow:
-    """`engine.worker.Flow`: faust's consumer of one life."""
+    """`engine.feeding.Flow`: faust's consumer of one life."""
 
     def __init__(
         self,

@@ -181,13 +181,13 @@ class Machine:
         self.flow.active = False
         self.worker.lost(set(TPS))
         if commit:
-            self._commit(self.generation, self.worker.committable())
+            self._commit(self.generation, self.worker.feeder.committable())
         self.worker.let_go()
 
     async def _commits(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_S)
-            offsets, generation = self.worker.committable(), self.generation
+            offsets, generation = self.worker.feeder.committable(), self.generation
             if offsets and self.flow.active:
                 await asyncio.sleep(self.latency())
                 if self.flow.active:  # one commit at a time: the last one overtakes none
@@ -196,7 +196,7 @@ class Machine:
     def _commit(self, generation: int, offsets: dict[TP, int]) -> None:
         plain = {tp.topic: offset for tp, offset in offsets.items()}
         if not self.life.dead and self.broker.commit(self.name, generation, plain):
-            self.worker.committed(offsets)
+            self.worker.feeder.committed(offsets)
 
     # -- the engine ---------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Machine:
             metrics=any_,
             fatal=self._fatal,
         )
-        self.flow = SimFlow(broker, self.life, CONSUMED, worker.wanted, self.latency)
+        self.flow = SimFlow(broker, self.life, CONSUMED, worker.feeder.wanted, self.latency)
         self.flow.feed = lambda tp, records: worker.feed(tp, records, worker.assignment)
         kafka = KafkaOutputs(
             cast("Any", appender),

@@ -29,10 +29,11 @@ class State:
     owed: dict[bytes, int] = field(default_factory=dict)
     epoch: int = -1
     next: int = 0
+    incarnation: bytes = bytes(16)
 
     def copy(self) -> State:
         """The same, not shared."""
-        return State(dict(self.rows), dict(self.owed), self.epoch, self.next)
+        return State(dict(self.rows), dict(self.owed), self.epoch, self.next, self.incarnation)
 
     def facts(self) -> tuple[dict[bytes, bytes], set[bytes], int]:
         """What two readers of the same log must agree on."""
@@ -51,7 +52,6 @@ class MemoryStore:
         self.letters_next = letters_next
         self.letters_before = letters_next
         """What goes with `older`."""
-        self.incarnation = b""
         self._dirty: set[bytes] = set()
         self._commits = 0
 
@@ -70,6 +70,14 @@ class MemoryStore:
     @next.setter  # noqa: A003  # the store's own name for it
     def next(self, value: int) -> None:
         self.state.next = value
+
+    @property
+    def incarnation(self) -> bytes:
+        return self.state.incarnation
+
+    @incarnation.setter
+    def incarnation(self, value: bytes) -> None:
+        self.state.incarnation = value
 
     def put(self, key: bytes, fence: int | None, value: bytes) -> None:
         self.state.rows[key] = _FENCE.pack(_KEEP if fence is None else fence) + value
@@ -111,6 +119,7 @@ class MemoryStore:
             _copy(state.rows, kept.rows, key)
             _copy(state.owed, kept.owed, key)
         kept.epoch, kept.next = state.epoch, state.next
+        kept.incarnation = state.incarnation
         self._dirty.clear()
 
     def letters_read(self, offset: int) -> None:

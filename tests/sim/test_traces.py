@@ -202,7 +202,7 @@ async def debts_are_kept() -> None:
 
 def debts_forgotten(monkeypatch):
     def copy(self):
-        return State(dict(self.rows), {}, self.epoch, self.next)
+        return State(dict(self.rows), {}, self.epoch, self.next, self.incarnation)
 
     monkeypatch.setattr(State, "copy", copy)
 

@@ -292,7 +292,7 @@ def quiet() -> Iterator[None]:
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        with mock.patch("streams.engine.worker.read_all", read_all):
+        with mock.patch("streams.engine.restoring.read_all", read_all):
             yield
     finally:
         structlog.configure(**config)

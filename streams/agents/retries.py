@@ -85,6 +85,15 @@ class RetryAgent:
             case Hop(bucket=bucket):
                 self.tasks.spawn(self._hop(lane, record, bucket, due_ms, items))
 
+    def waits(self, topic: str, lane: Lane, offset: int) -> bool:
+        """Whether a record of the lane waits for its time: its bucket's turn, or in memory until due."""
+        if self.held.holds(lane, offset):
+            return True
+        record = lane.at_work
+        if topic not in self.buckets or record is None or record.offset != offset:
+            return False
+        return self.time.now_ms() < wake_ms(self.buckets[topic], record.timestamp)
+
     def release(self, target: str) -> None:
         """A target was enabled: what is parked for it goes as soon as it is come upon."""
         self.released.note(target, self.time.monotonic())

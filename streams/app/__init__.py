@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from aiokafka.errors import KafkaError
 
 from streams.app.parts import Parts
 from streams.edge.health import HealthServer
+from streams.edge.watchdog import Watchdog, end_process
 from streams.errors import FatalError, StreamsError, TopicsError
 from streams.settings import Settings
 from streams.topics import check
@@ -53,8 +55,9 @@ class Service:
             settings.health_address,
             registry=self._parts.metrics.registry,
             measure=self._parts.worker.measure,
-            unready=self._parts.worker.unready,
+            unready=self._parts.watch.unready,
             unhealthy=self._unhealthy,
+            partitions=self._parts.watch.partitions,
         )
 
     async def run(self) -> int:
@@ -68,6 +71,7 @@ class Service:
         except BaseException:
             await self._close()
             raise
+        self._watching = self._parts.tasks.spawn(self._parts.watch.run())
         starting = asyncio.ensure_future(self._parts.app.start())
         starting.add_done_callback(self._on_started)
         crashed = asyncio.ensure_future(self._parts.app.crashed_event.wait())
@@ -126,6 +130,7 @@ class Service:
 
     async def _stop(self) -> int:
         """Stop claiming, let calls end, write what they were, commit, leave the group."""
+        self._watching.cancel()  # what stops on purpose stands still for a reason
         log.info("worker.stopping", in_flight=self._parts.runner.in_flight)
         left = await self._parts.worker.drain(self._settings.drain_ms / 1000)
         await self._parts.appender.flush()
@@ -137,7 +142,8 @@ class Service:
         return 0
 
     def _unhealthy(self) -> list[str]:
-        return [] if self.ending.reason is None else [str(self.ending.reason)]
+        ended = [] if self.ending.reason is None else [str(self.ending.reason)]
+        return ended or self._parts.watch.reasons()
 
 
 async def _check_topics(settings: Settings) -> None:
@@ -186,6 +192,7 @@ async def _main(settings: Settings) -> int:
             loop.default_exception_handler(context)
 
     loop.set_exception_handler(on_failure)
+    Watchdog(math.ceil(settings.stall_ms / 1000), end_process).start(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     code = await service.run()

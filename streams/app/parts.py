@@ -19,8 +19,8 @@ from streams.edge.telemetry import Metrics
 from streams.engine.caller import HttpCaller
 from streams.engine.delivery import Deliverer
 from streams.engine.end_of_life import EndOfLife
-from streams.engine.gate import Gate
 from streams.engine.feeding import Work
+from streams.engine.gate import Gate
 from streams.engine.held import Held
 from streams.engine.letters import Letters
 from streams.engine.observing import History, KafkaHistory, ObservingOutputs, ObservingTeller
@@ -29,6 +29,7 @@ from streams.engine.outputs import FollowUps, KafkaOutputs, OutputTopics
 from streams.engine.registry import Registry
 from streams.engine.retry_writer import RetryWriter
 from streams.engine.telling import Teller
+from streams.engine.watch import Watch
 from streams.engine.work import Runner, Tasks
 from streams.engine.worker import Worker, WorkerTopics
 from streams.model.target import Signing
@@ -68,6 +69,7 @@ class Parts:
         )
         self.runner = Runner(self._build_deliverer(), self.tasks, settings.max_in_flight)
         self.retries = self._build_retries()
+        self.watch = self._build_watch(fatal)
         self._join()
 
     def _build_registry(self) -> Registry:
@@ -164,6 +166,20 @@ class Parts:
             follow_ups=self._follow_ups,
             teller=self._teller,
             time=self.clock,
+        )
+
+    def _build_watch(self, fatal: Callable[[BaseException], None]) -> Watch:
+        return Watch(
+            worker=self.worker,
+            consuming=self.app,
+            tail=self.tail,
+            ledger=self._topics.ledger,
+            waits=self.retries.waits,
+            longest_lease_ms=lambda: self.registry.longest_lease_ms,
+            time=self.clock,
+            metrics=self.metrics,
+            fatal=fatal,
+            bound_s=self._settings.stall_ms / 1000,
         )
 
     def _build_outbox(self) -> OutboxAgent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,6 +19,7 @@ class HealthServer:
         measure: Called before metrics are shown, to set gauges.
         unready: Reasons why the worker is not ready; none when it is.
         unhealthy: Reasons why it should be restarted; none when it is well.
+        partitions: What is known of each assigned partition, for /healthz.
     """
 
     def __init__(
@@ -28,6 +30,7 @@ class HealthServer:
         measure: Callable[[], None],
         unready: Callable[[], list[str]],
         unhealthy: Callable[[], list[str]],
+        partitions: Callable[[], list[dict[str, Any]]],
     ) -> None:
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
@@ -35,6 +38,7 @@ class HealthServer:
         self._measure = measure
         self._unready = unready
         self._unhealthy = unhealthy
+        self._partitions = partitions
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -44,7 +48,7 @@ class HealthServer:
             FatalError: the address cannot be listened on.
         """
         app = web.Application()
-        app.router.add_get("/healthz", lambda _: self._state(self._unhealthy()))
+        app.router.add_get("/healthz", lambda _: self._health())
         app.router.add_get("/readyz", lambda _: self._state(self._unready()))
         app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(app, access_log=None)
@@ -69,10 +73,13 @@ class HealthServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
+    async def _health(self) -> web.Response:
+        return await self._state(self._unhealthy(), partitions=self._partitions())
+
     @staticmethod
-    async def _state(reasons: list[str]) -> web.Response:
+    async def _state(reasons: list[str], **more: object) -> web.Response:
         return web.json_response(
-            {"status": "ok" if not reasons else "unavailable", "reasons": reasons},
+            {"status": "ok" if not reasons else "unavailable", "reasons": reasons, **more},
             status=200 if not reasons else 503,
         )
 

@@ -35,7 +35,11 @@ class Tail:
         # A broker answers the requests of one connection in order: asked over the tail's own, a
         # question would wait behind a fetch that waits for records (measured: 500 ms each).
         self._asking: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
-            **options, client_id=f"{client_id}-ask", enable_auto_commit=False
+            **options,
+            client_id=f"{client_id}-ask",
+            enable_auto_commit=False,
+            # An open transaction ends what can be read; what lies behind it is nobody's lag.
+            isolation_level="read_committed",
         )
         self._followed: dict[TopicPartition, _Followed] = {}
         self._changed = asyncio.Event()
@@ -111,9 +115,16 @@ class Tail:
         tps = [TopicPartition(topic, p) for p in partitions]
         return {tp.partition: int(end) for tp, end in (await self._asking.end_offsets(tps)).items()}
 
+    async def ends(self, tps: Iterable[tuple[str, int]]) -> dict[Any, int]:
+        """As `end_offsets`, of partitions of any topics, by what was asked for."""
+        asked = {TopicPartition(topic, partition): tp for tp in tps for topic, partition in [tp]}
+        ends = await self._asking.end_offsets(list(asked))
+        return {asked[tp]: int(end) for tp, end in ends.items()}
+
     async def incarnation(self, topic: str) -> bytes:
         """Which life of a topic this is; see `incarnation_of`."""
-        return await incarnation_of(self._asking._client, topic)
+        client = self._asking._client  # noqa: SLF001  # the consumer itself asks no such question
+        return await incarnation_of(client, topic)
 
     async def read_position(self, topic: str, partition: int) -> int:
         """How far the partition was read, records that compaction took away included."""

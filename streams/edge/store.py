@@ -48,9 +48,7 @@ class PartitionStore:
     Writes gather in one batch until `commit`; reads see them at once.
     """
 
-    def __init__(
-        self, db: Rdict, index: int, fault: Callable[[Exception], FatalError]
-    ) -> None:
+    def __init__(self, db: Rdict, index: int, fault: Callable[[Exception], FatalError]) -> None:
         self._db = db
         self._fault = fault
         self._prefix = struct.pack(">H", index)

@@ -65,6 +65,20 @@ class Metrics:
         self.restore_rate = Gauge(
             "outbox_restore_rows_per_second", "Ledger records per second, last restore", **make
         )
+        self.ledger_lag = Gauge(
+            "outbox_ledger_lag", "Ledger records not folded yet, of the partition with most", **make
+        )
+        self.oldest = Gauge(
+            "outbox_oldest_unsettled_seconds",
+            "Age in hand of the oldest record that waits for no time to come",
+            **make,
+        )
+        self.standing = Gauge(
+            "outbox_standing_still",
+            "Partitions that have not moved for half their bound, by what",
+            ["what"],
+            **make,
+        )
         self.gaps = Counter(
             "outbox_gaps", "Holes in what was handed over, read again once each", **make
         )

@@ -51,7 +51,7 @@ class _Boot(BootStrategy):
 
 
 class App(faust.App):
-    """Implements `consumer.Feeding`, `tables.Owning` and `feeding.Flow`."""
+    """Implements `consumer.Feeding`, `tables.Owning`, `feeding.Flow` and `watch.Consuming`."""
 
     BootStrategy = _Boot
     worker: Worker
@@ -162,6 +162,22 @@ class App(faust.App):
     def room(self) -> None:
         """See `Flow`."""
         self._batch_consumer.wake()
+
+    # -- watch.Consuming -------------------------------------------------------------------------
+
+    def ailment(self) -> str | None:
+        """See `Consuming`."""
+        return self._batch_consumer.ailment()
+
+    def doubts(self) -> list[str]:
+        """See `Consuming`."""
+        return self._batch_consumer.doubts()
+
+    def fetched_to(self, tp: TP) -> int | None:
+        """See `Consuming`."""
+        return self._batch_consumer.fetched_to(tp)
+
+    # -- the end ---------------------------------------------------------------------------------
 
     async def leave(self) -> None:
         """Leave the group, so that others take over at once."""

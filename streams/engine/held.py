@@ -26,6 +26,7 @@ class Held:
         self._heap: list[tuple[int, int, Lane, Record]] = []
         self._number = 0
         self._sooner = asyncio.Event()
+        self._places: set[tuple[int, int]] = set()
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -35,11 +36,16 @@ class Held:
         """Bytes that holding `record` takes."""
         return size_of(record) + OVERHEAD_BYTES
 
+    def holds(self, lane: Lane, offset: int) -> bool:
+        """Whether the lane's record at this offset waits here."""
+        return (id(lane), offset) in self._places
+
     def hold(self, due_ms: int, lane: Lane, record: Record) -> None:
         """Keep `record` until `due_ms`, epoch milliseconds."""
         self._number += 1
         self.bytes += self.cost_of(record)
         heapq.heappush(self._heap, (due_ms, self._number, lane, record))
+        self._places.add((id(lane), record.offset))
         if self._heap[0][1] == self._number:
             self._sooner.set()
 
@@ -49,6 +55,7 @@ class Held:
         self.bytes = sum(self.cost_of(entry[3]) for entry in kept)
         heapq.heapify(kept)
         self._heap = kept
+        self._places = {(id(lane), record.offset) for _, _, lane, record in kept}
         self._sooner.set()
 
     async def run(self, fire: Callable[[Lane, Record], None]) -> None:
@@ -58,6 +65,7 @@ class Held:
             while self._heap and self._heap[0][0] <= now_ms:
                 _, _, lane, record = heapq.heappop(self._heap)
                 self.bytes -= self.cost_of(record)
+                self._places.discard((id(lane), record.offset))
                 fire(lane, record)
             self._sooner.clear()
             # At most a second: the wall clock may be set while we sleep by the monotonic one.

@@ -58,6 +58,8 @@ class Lane:
     ) -> None:
         self.assignment = assignment
         self.acks = Acks(assignment)
+        self.at_work: Record | None = None
+        """The record that was started last."""
         self._work = work
         self._on_room = on_room
         self._records = _Turns(turn_of)
@@ -100,6 +102,7 @@ class Lane:
                 await self._settled.wait()
             record = self._records.popleft()
             self._let_go([record])
+            self.at_work = record
             await self._work(self, record)
 
     def take_out(self, is_wanted: Callable[[Record], bool]) -> list[Record]:

@@ -85,6 +85,8 @@ class Partition:
         """Set when the worker stops: no further claim, no waiting for foreign ones; what was called is
         still reported."""
         self.late_reports: dict[bytes, Judgement] = {}
+        self.longest_lease_ms = 0
+        """Of the foreign claims that were waited for: a policy may have been shortened since."""
         self.on_lead: Callable[[], None] = lambda: None
         """Called each time this worker comes to lead."""
         self._ledger = ledger
@@ -420,6 +422,7 @@ class Partition:
             itself; False when we no longer lead.
         """
         now = self._time.monotonic()
+        self.longest_lease_ms = max(self.longest_lease_ms, row.lease_ms)
         ends = self._first_seen.setdefault(row.token, now) + row.lease_ms / 1000
         while self.leads and not self.closing:
             current = self.row(key)

@@ -85,6 +85,8 @@ class Registry:
         self._looks = 0
         self._took = asyncio.Event()
         self._tail: Tail | None = None
+        self.longest_lease_ms = max(policy.lease_ms for policy in policies.values())
+        """The longest that any target had since the start."""
         self._inbox = lru_cache(maxsize=10_000)(self._make_inbox)
 
     # -- reading --------------------------------------------------------------------------------
@@ -145,7 +147,9 @@ class Registry:
         if value is None:
             self._records.pop(key, None)
         else:
-            self._records[key] = decode_target(value)
+            record = self._records[key] = decode_target(value)
+            lease_ms = record.policy_overrides.get("lease_ms", 0)
+            self.longest_lease_ms = max(self.longest_lease_ms, int(lease_ms))
 
     def _take_state(self, key: str, value: bytes | None) -> None:
         if value is None:

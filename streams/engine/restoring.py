@@ -48,6 +48,8 @@ class Restorer:
     ) -> None:
         self.incarnation = b""
         """Of the topic, as it was found by the last restore."""
+        self.rows = 0
+        """Rows folded by all restores so far: a worker that leads nothing yet is at work while it grows."""
         self._topic = topic
         self._options = options
         self._tail = tail
@@ -70,6 +72,7 @@ class Restorer:
         def sink(index: int, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
             if stands():  # the next assignment reads for itself: two readers would turn rows back
                 by_index[index].restore(records)
+                self.rows += len(records)
                 reading.folded(len(records))
 
         starts = {index: partition.store.next for index, partition in by_index.items()}
@@ -134,9 +137,7 @@ class _Progress:
         """It is done."""
         self._metrics.restore_left.set(0)
         self._metrics.restore_rate.set(self._per_s())
-        log.info(
-            "ledger.restored", partitions=partitions, records=self._rows, per_s=self._per_s()
-        )
+        log.info("ledger.restored", partitions=partitions, records=self._rows, per_s=self._per_s())
 
     def _per_s(self) -> int:
         return round(self._rows / max(0.001, self._time.monotonic() - self._began))

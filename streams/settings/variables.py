@@ -120,6 +120,11 @@ class Settings(BaseSettings):
         True,
         description="leave the group on a clean stop; false: a rolling restart keeps membership",
     )
+    stall_ms: int = Field(
+        60_000,
+        ge=1_000,
+        description="a partition that stands still for so long, waiting for nobody, ends the worker",
+    )
     max_in_flight: int = Field(512, ge=1, description="deliveries worked at once per worker")
     max_held_bytes: int = Field(
         32 * 1024**2, ge=1, description="waiting retries held in memory per worker"

@@ -115,7 +115,9 @@ def test_a_row_of_an_epoch_that_ended_within_the_batch_is_void():
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_record_that_we_did_not_write_is_refused_wherever_it_stands(headers, before):
     """Going on would be guessing: only we write there."""
-    good = [Record(n, KEYS[1], b"row", ledger_headers(Kind.REPORT, 0, TOKEN)) for n in range(before)]
+    good = [
+        Record(n, KEYS[1], b"row", ledger_headers(Kind.REPORT, 0, TOKEN)) for n in range(before)
+    ]
     store = Store()
 
     with pytest.raises(RecordError, match="ledger record"):

@@ -42,7 +42,22 @@ async def test_a_worker_that_leads_its_partitions_is_ready_and_well(worker: Work
     for path in ("/readyz", "/healthz"):
         status, text = await worker.page(path)
 
-        assert (200, {"status": "ok", "reasons": []}) == (status, json.loads(text))
+        told = json.loads(text)
+        assert (200, "ok", []) == (status, told["status"], told["reasons"])
+
+
+async def test_healthz_shows_each_partition_in_numbers(world: World, worker: WorkerProcess) -> None:
+    """faust.md §8, issue 4: what is judged can be seen, and no content with it."""
+
+    async def is_shown() -> bool:
+        return bool(json.loads((await worker.page("/healthz"))[1])["partitions"])
+
+    await world.until_true(is_shown, "the first look at the partitions")
+    (shown,) = json.loads((await worker.page("/healthz"))[1])["partitions"]
+    assert {"partition": 0, "led": True, "gaps": 0} == {
+        name: shown[name] for name in ("partition", "led", "gaps")
+    }
+    assert {int, float, bool} >= {type(value) for value in shown.values()}
 
 
 async def test_a_worker_that_leads_nothing_is_well_and_not_ready(

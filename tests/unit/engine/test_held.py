@@ -17,8 +17,10 @@ LANE: Any = object()
 OTHER: Any = object()
 
 
-def record(name: str, value: bytes = b"", headers: tuple[tuple[str, bytes], ...] = ()) -> Any:
-    return SimpleNamespace(name=name, key=b"k", value=value, headers=headers)
+def record(
+    name: str, value: bytes = b"", headers: tuple[tuple[str, bytes], ...] = (), offset: int = 0
+) -> Any:
+    return SimpleNamespace(name=name, key=b"k", value=value, headers=headers, offset=offset)
 
 
 class Fired(list[tuple[float, str]]):
@@ -50,6 +52,23 @@ def test_what_is_held_is_handed_on_when_it_is_due_and_not_before():
 
         assert [(0.5, "a"), (1.2, "b"), (3.0, "c")] == fired
         assert (0, 0) == (len(held), held.bytes)
+
+    holding(scenario)
+
+
+def test_what_is_held_is_known_by_lane_and_offset_until_it_is_due_or_dropped():
+    """faust.md §8: a record that waits here is no standstill; one that went on may be one."""
+
+    async def scenario(held: Held, fired: Fired, time: SimTime) -> None:
+        held.hold(BASE_MS + 500, LANE, record("a", offset=4))
+        held.hold(BASE_MS + 9_000, LANE, record("b", offset=5))
+        held.hold(BASE_MS + 9_000, OTHER, record("c", offset=5))
+        assert (True, False) == (held.holds(LANE, 4), held.holds(OTHER, 4))
+
+        await asyncio.sleep(1)
+        assert (False, True) == (held.holds(LANE, 4), held.holds(LANE, 5))
+        held.drop({LANE})
+        assert (False, True) == (held.holds(LANE, 5), held.holds(OTHER, 5))
 
     holding(scenario)
 

@@ -45,6 +45,20 @@ def with_a_lane(scenario: Any, *, turn_of: Any = one_turn) -> None:
     run_virtual(play())
 
 
+def test_the_record_at_work_is_known():
+    """faust.md §8: whether the oldest waits for its time is asked of it."""
+
+    async def scenario(lane: Lane, work: Work) -> None:
+        work.may_go_on.clear()
+        lane.put(records(3, 4))
+        await asyncio.sleep(0.01)
+
+        assert lane.at_work is not None
+        assert 3 == lane.at_work.offset
+
+    with_a_lane(scenario)
+
+
 def test_records_are_worked_through_in_the_order_of_their_offsets():
     """Admission decides by it: which record brought which recipient."""
 

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from streams.engine.outfit import Equipped
 from streams.model.ledger import FailurePhase
+from streams.model.policy import ACTIVITY
 from streams.rules.decide import Turned
 from streams.wire.targets import TargetState, encode_target_state
 from tests.unit.engine.fakes import RegistryWorld
@@ -57,6 +58,17 @@ async def test_a_changed_target_is_found_changed(world):
 
     assert "https://crm.example/hook" == before.url
     assert "https://new.example/hook" == (await world.find()).url
+
+
+async def test_the_longest_lease_is_that_of_any_target_since_the_start(world):
+    """
+    faust.md §8: a delivery may take its lease; a target that is gone may still be called for so long.
+    """
+    before = world.registry.longest_lease_ms
+    world.put(policy_overrides={"lease_ms": 400_000, "timeout_ms": 300_000})
+    world.take("default/crm", None)
+
+    assert (ACTIVITY.lease_ms, 400_000) == (before, world.registry.longest_lease_ms)
 
 
 async def test_a_removed_target_is_unknown(world):

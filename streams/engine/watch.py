@@ -118,7 +118,6 @@ class Watch:
         self._count_doubts(now_s)
         self._measure(ends)
         for reason in self.reasons():
-            log.error("worker.stands_still", reason=reason)
             self._fatal(FatalError(f"{reason}: the worker cannot go on"))
             return
 

@@ -1,7 +1,8 @@
 """Whether a partition goes on, and since when it does not (faust.md §8, a-e).
 
 Pure: samples in, seconds without progress out. Only time that was seen counts: a process that was
-frozen between two samples is not blamed for what lay between them. What waits for a reason (a delay
+frozen between two samples is not blamed for what lay between them, and while the brokers say nothing
+nobody is: another worker would find them as silent. What waits for a reason (a delay
 topic's turn, a held retry, a lease) is no standstill; how long it may take comes with the sample.
 """
 
@@ -129,9 +130,11 @@ def observe(before: Vital | None, sample: Sample) -> Vital:
         return Vital(last=sample, lanes={lane.topic: LaneVital() for lane in sample.lanes})
     last = before.last
     step_s = min(max(0.0, sample.at_s - last.at_s), STEP_MAX_S)
-    # Before it is led nobody folds it on; where no broker answers nobody could lead it.
-    is_behind = sample.leads and sample.end is not None and sample.folded < sample.end
-    is_unled = not sample.leads and sample.end is not None and sample.restored == last.restored
+    if sample.end is None:
+        step_s = 0.0
+    # Before it is led nobody folds it on.
+    is_behind = sample.leads and (sample.end is None or sample.folded < sample.end)
+    is_unled = not sample.leads and sample.restored == last.restored
     lasts = {lane.topic: lane for lane in last.lanes}
     return Vital(
         last=sample,
@@ -151,7 +154,9 @@ def observe(before: Vital | None, sample: Sample) -> Vital:
 def _observe_lane(
     before: LaneVital, last: LaneSample, lane: LaneSample, step_s: float
 ) -> LaneVital:
-    has_more = lane.position is not None and lane.end is not None and lane.position < lane.end
+    if lane.end is None:
+        step_s = 0.0
+    has_more = lane.position is not None and (lane.end is None or lane.position < lane.end)
     is_same = lane.oldest is not None and lane.oldest == last.oldest and not lane.may_wait
     return LaneVital(
         fetch_s=_longer(

@@ -113,6 +113,8 @@ def type_of(sample: Sample) -> tuple[bool, ...]:
         pytest.param(replace(WELL, lanes=()), id="nothing is open yet"),
         pytest.param(lane(position=4, has_room=False), id="a full lane asks for nothing"),
         pytest.param(lane(position=4, end=None), id="no broker says where the topic ends"),
+        pytest.param(lane(oldest=4, end=None), id="no broker takes a report"),
+        pytest.param(lane(is_due=True, committed=4, end=None), id="no broker takes a commit"),
         pytest.param(lane(position=None), id="nobody knows what is fetched next"),
         pytest.param(lane(oldest=4, may_wait=True), id="a retry waits for its time"),
         pytest.param(lane(position=6), id="past a transaction's marker"),
@@ -149,6 +151,16 @@ def test_time_in_which_the_process_was_frozen_does_not_count() -> None:
     vital = observe(vital, replace(STANDING[Standstill.TAIL], at_s=3_600.0))
 
     assert STEP_MAX_S == vital.tail_s
+
+
+@pytest.mark.parametrize("what", Standstill)
+def test_silence_of_the_brokers_neither_counts_nor_forgives(what: Standstill) -> None:
+    """One answer in two is enough to see that nothing moves; it only takes twice as long."""
+    own = STANDING[what]
+    silent = replace(own, end=None, lanes=(replace(own.lanes[0], end=None),))
+
+    assert [(what, False)] == found([own, silent] * 12)
+    assert [(what, True)] == found([own, silent] * 13)
 
 
 def test_another_assignment_starts_anew() -> None:

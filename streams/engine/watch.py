@@ -8,7 +8,7 @@ safe, and the next owner may do better; a worker that stands still for a reason 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 import structlog
@@ -93,6 +93,7 @@ class Watch:
         self._fatal = fatal
         self._bound_s = bound_s
         self._vitals: dict[int, Vital] = {}
+        self._found: list[Finding] = []
         self._doubts: dict[str, float] = {}
         self._looked_s: float | None = None
         self._answered_s: float | None = None
@@ -109,14 +110,18 @@ class Watch:
         ends, folded = await self._ask()
         if self._worker.assignment != assignment:
             return  # answers about partitions that were lost meanwhile
-        now_s = self._time.monotonic()
-        vitals = {
-            index: observe(self._vitals.get(index), self._sample(index, now_s, ends, folded))
-            for index in sorted(self._worker.taking)
+        self._vitals = {
+            sample.partition: observe(self._vitals.get(sample.partition), sample)
+            for sample in self._samples(ends, folded)
         }
-        self._vitals = vitals
-        self._count_doubts(now_s)
-        self._measure(ends)
+        found = [
+            finding
+            for vital in self._vitals.values()
+            for finding in findings(vital, bound_s=self._bound_s)
+        ]
+        self._found = sorted(found, key=lambda finding: -finding.share)
+        self._count_doubts(self._time.monotonic())
+        self._measure()
         for reason in self.reasons():
             self._fatal(FatalError(f"{reason}: the worker cannot go on"))
             return
@@ -157,27 +162,29 @@ class Watch:
                 )
             )
 
-    def _sample(
-        self, index: int, now_s: float, ends: dict[TP, int], folded: dict[int, int]
-    ) -> Sample:
-        partition = self._worker.partitions.get(index)
-        lease_ms = self._longest_lease_ms()
-        if partition is not None:
-            lease_ms = max(lease_ms, partition.longest_lease_ms)
-        return Sample(
-            at_s=now_s,
-            partition=index,
-            assignment=self._worker.assignment,
-            leads=partition is not None and partition.leads,
-            restored=self._worker.restorer.rows,
-            folded=max(folded.get(index, 0), partition.store.next if partition else 0),
-            end=ends.get(TP(self._ledger, index)),
-            lanes=tuple(
-                self._sample_lane(tp, lane, ends.get(tp), LEASES * lease_ms / 1000)
-                for tp, lane in self._worker.feeder.lanes.items()
-                if tp.partition == index
-            ),
-        )
+    def _samples(self, ends: dict[TP, int], folded: dict[int, int]) -> Iterator[Sample]:
+        worker, now_s = self._worker, self._time.monotonic()
+        lanes: dict[int, list[tuple[TP, Lane]]] = {index: [] for index in worker.taking}
+        for tp, lane in worker.feeder.lanes.items():
+            lanes[tp.partition].append((tp, lane))
+        for index, own in lanes.items():
+            partition = worker.partitions.get(index)
+            lease_ms = self._longest_lease_ms()
+            if partition is not None:
+                lease_ms = max(lease_ms, partition.longest_lease_ms)
+            yield Sample(
+                at_s=now_s,
+                partition=index,
+                assignment=worker.assignment,
+                leads=partition is not None and partition.leads,
+                restored=worker.restorer.rows,
+                folded=max(folded.get(index, 0), partition.store.next if partition else 0),
+                end=ends.get(TP(self._ledger, index)),
+                lanes=tuple(
+                    self._sample_lane(tp, lane, ends.get(tp), LEASES * lease_ms / 1000)
+                    for tp, lane in own
+                ),
+            )
 
     def _sample_lane(self, tp: TP, lane: Lane, end: int | None, patience_s: float) -> LaneSample:
         oldest = lane.acks.oldest
@@ -205,7 +212,7 @@ class Watch:
             for doubt in self._consuming.doubts()
         }
 
-    def _measure(self, ends: dict[TP, int]) -> None:
+    def _measure(self) -> None:
         lags = [
             vital.last.end - vital.last.folded
             for vital in self._vitals.values()
@@ -213,7 +220,7 @@ class Watch:
         ]
         self._metrics.ledger_lag.set(max([0, *lags]))
         self._metrics.oldest.set(max([0.0, *(lane.oldest_s for lane in self._lanes())]))
-        standing = [finding.what for finding in self._findings()]
+        standing = [finding.what for finding in self._found]
         for what in Standstill:
             self._metrics.standing.labels(what=what.value).set(standing.count(what))
 
@@ -221,14 +228,6 @@ class Watch:
         return (lane for vital in self._vitals.values() for lane in vital.lanes.values())
 
     # -- judging --------------------------------------------------------------------------------
-
-    def _findings(self) -> list[Finding]:
-        found = [
-            finding
-            for vital in self._vitals.values()
-            for finding in findings(vital, bound_s=self._bound_s)
-        ]
-        return sorted(found, key=lambda finding: -finding.share)
 
     def reasons(self) -> list[str]:
         """Why the worker cannot go on; empty while it can."""
@@ -239,7 +238,7 @@ class Watch:
             for doubt, seconds in self._doubts.items()
             if seconds >= self._bound_s
         ]
-        return told + [str(finding) for finding in self._findings() if finding.share >= 1.0]
+        return told + [str(finding) for finding in self._found if finding.share >= 1.0]
 
     def unready(self) -> list[str]:
         """Why the worker is not ready: one line per reason, empty when it is."""
@@ -248,7 +247,7 @@ class Watch:
             return ["no partition is assigned yet"]
         led = {p.index for p in worker.partitions.values() if p.leads}
         told = [f"partition {index} is not led yet" for index in sorted(worker.taking - led)]
-        told += [str(f) for f in self._findings() if f.what is not Standstill.NOT_LED]
+        told += [str(f) for f in self._found if f.what is not Standstill.NOT_LED]
         silent_s = self._time.monotonic() - (self._answered_s or self._time.monotonic())
         if silent_s >= self._bound_s / 2:
             told.append(f"the brokers did not say where the logs end for {silent_s:.0f} s")
@@ -258,7 +257,7 @@ class Watch:
         """Each assigned partition, for people: numbers only."""
         return [
             _shown(vital, self._worker.feeder.gaps[index])
-            for index, vital in self._vitals.items()
+            for index, vital in sorted(self._vitals.items())
             if index in self._worker.taking
         ]
 

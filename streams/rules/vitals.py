@@ -181,28 +181,29 @@ def findings(vital: Vital, *, bound_s: float) -> list[Finding]:
     Args:
         bound_s: How long anything that waits for nobody may stand still.
     """
-    partition = vital.last.partition
-    found = [
-        _finding(partition, Standstill.NOT_LED, vital.not_led_s, bound_s),
-        _finding(partition, Standstill.TAIL, vital.tail_s, bound_s),
+    stood = [
+        (Standstill.NOT_LED, vital.not_led_s, bound_s, ""),
+        (Standstill.TAIL, vital.tail_s, bound_s, ""),
     ]
     for lane in vital.last.lanes:
         seen = vital.lanes[lane.topic]
-        patience_s = bound_s + lane.patience_s
-        found += [
-            _finding(partition, Standstill.FETCH, seen.fetch_s, bound_s, lane.topic),
-            _finding(partition, Standstill.OLDEST, seen.oldest_s, patience_s, lane.topic),
-            _finding(partition, Standstill.COMMIT, seen.commit_s, bound_s, lane.topic),
+        stood += [
+            (Standstill.FETCH, seen.fetch_s, bound_s, lane.topic),
+            (Standstill.OLDEST, seen.oldest_s, bound_s + lane.patience_s, lane.topic),
+            (Standstill.COMMIT, seen.commit_s, bound_s, lane.topic),
         ]
-    return sorted((f for f in found if f.share >= 0.5), key=lambda f: -f.share)
-
-
-def _finding(
-    partition: int, what: Standstill, seconds: float, bound_s: float, topic: str = ""
-) -> Finding:
-    return Finding(
-        partition=partition, what=what, seconds=seconds, share=seconds / bound_s, topic=topic
-    )
+    found = [
+        Finding(
+            partition=vital.last.partition,
+            what=what,
+            seconds=seconds,
+            share=seconds / within_s,
+            topic=topic,
+        )
+        for what, seconds, within_s, topic in stood
+        if seconds >= within_s / 2
+    ]
+    return sorted(found, key=lambda finding: -finding.share)
 
 
 EVICTIONS_MAX: Final = 3

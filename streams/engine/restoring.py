@@ -6,9 +6,7 @@ offset; one that was folded from another log, or is ahead of this one, is droppe
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -23,10 +21,6 @@ log = structlog.get_logger(__name__)
 
 SAY_EVERY_S: Final = 2.0
 """How often a long restore says how far it is."""
-
-OBJECTS_BETWEEN_COLLECTIONS: Final = 200_000
-"""Python looks for garbage after every 700 objects made. The five of each record die by themselves:
-looking for them cost a quarter of a restore (measured: 8.2 µs a row against 6.5)."""
 
 
 class Restorer:
@@ -76,8 +70,7 @@ class Restorer:
                 reading.folded(len(records))
 
         starts = {index: partition.store.next for index, partition in by_index.items()}
-        with _rare_collections():
-            ends = await read_all(self._options, self._topic, starts, sink, reading.say)
+        ends = await read_all(self._options, self._topic, starts, sink, reading.say)
         if not stands():
             return
         for index, end in ends.items():
@@ -141,23 +134,3 @@ class _Progress:
 
     def _per_s(self) -> int:
         return round(self._rows / max(0.001, self._time.monotonic() - self._began))
-
-
-_usual = gc.get_threshold()
-_restoring = 0
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Look for garbage rarely meanwhile. Restores may overlap: a revoked one reads to its end."""
-    global _usual, _restoring  # noqa: PLW0603  # the collector is one for the whole process
-    if not _restoring:
-        _usual = gc.get_threshold()
-        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *_usual[1:])
-    _restoring += 1
-    try:
-        yield
-    finally:
-        _restoring -= 1
-        if not _restoring:
-            gc.set_threshold(*_usual)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, cast
@@ -38,7 +37,6 @@ class Log:
             self.topic.land(KEY, b"%s row %d" % (life[:1], n), headers, 0)
         self.read: list[int] = []
         """The offsets at which it was begun to be read."""
-        self.thresholds: list[int] = []
 
     async def incarnation(self, topic: str) -> bytes:
         return self.life
@@ -55,7 +53,6 @@ class Log:
         progress: Any,
     ) -> dict[int, int]:
         self.read += starts.values()
-        self.thresholds.append(gc.get_threshold()[0])
         for index, start in starts.items():
             records = self.topic.read(start)
             if records:
@@ -178,14 +175,3 @@ def test_a_restore_says_how_much_and_how_fast() -> None:
     assert (5.0, 0.0) == (values("outbox_restored_total"), values("outbox_restore_left"))
     assert (values("outbox_restore_rows_per_second") or 0.0) > 0.0
     assert {"partitions", "records", "per_s"} <= place.told[-1].keys()
-
-
-def test_garbage_is_looked_for_rarely_while_rows_are_read_and_as_usual_after() -> None:
-    """A quarter of a restore went into it; a worker that goes on must not go on like that."""
-    usual = gc.get_threshold()
-    place = Place(Log())
-
-    place.restore()
-
-    assert [restoring.OBJECTS_BETWEEN_COLLECTIONS] == place.log.thresholds
-    assert usual == gc.get_threshold()

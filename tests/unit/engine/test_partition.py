@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 from streams.engine.partition import REOWN_DELAY_S
 from streams.model.ledger import Kind, Phase
 from streams.model.verdict import Judgement, Verdict
-from streams.wire.codec import encode_row
 from streams.wire.commands import LateReport
-from streams.wire.records import ledger_headers
 from tests.sim.memory import replay
 from tests.unit.engine.protocol import (
     KEY,
@@ -357,29 +354,5 @@ def test_a_log_that_is_another_one_is_forgotten_with_what_was_decoded_of_it():
 
         assert a.partition.row(KEY) is None
         assert 0 == a.store.next
-
-    play(scenario)
-
-
-def test_a_restore_outdates_what_was_decoded_before_the_partition_was_lost():
-    """Rule 1: another owner settled it meanwhile, and the restore reads that in bulk."""
-
-    async def scenario(log: Log) -> None:
-        a = Member(log)
-        await a.lead()
-        await claimed(a)
-        assert Phase.CLAIMED is a.row.phase
-        a.partition.revoke()
-        later = SimpleNamespace(
-            offset=2,
-            key=KEY,
-            value=encode_row(row(Phase.SENT)),
-            headers=ledger_headers(Kind.REPORT, 0, TOKEN),
-        )
-
-        a.partition.restore([later])
-
-        assert Phase.SENT is a.row.phase
-        assert (3, 3) == (a.store.next, a.store.kept.next)
 
     play(scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
@@ -15,10 +16,12 @@ from streams.edge.telemetry import Metrics
 from streams.engine import restoring
 from streams.engine.partition import Partition
 from streams.engine.restoring import Restorer
-from streams.model.ledger import OWNER_KEY, Kind
+from streams.model.ledger import OWNER_KEY, Kind, Phase
+from streams.wire.codec import encode_row
 from streams.wire.records import ledger_headers
 from tests.sim.machine import SimTime
 from tests.sim.memory import MemoryStore, Topic
+from tests.unit.engine import protocol
 
 KEY = b"urn:1\x00crm"
 TOKEN = b"t" * 16
@@ -175,3 +178,30 @@ def test_a_restore_says_how_much_and_how_fast() -> None:
     assert (5.0, 0.0) == (values("outbox_restored_total"), values("outbox_restore_left"))
     assert (values("outbox_restore_rows_per_second") or 0.0) > 0.0
     assert {"partitions", "records", "per_s"} <= place.told[-1].keys()
+
+
+def test_a_restore_outdates_what_was_decoded_before_the_partition_was_lost() -> None:
+    """Rule 1: another owner settled it meanwhile, and the restore reads that in bulk."""
+
+    async def scenario(own: protocol.Log) -> None:
+        a = protocol.Member(own)
+        await a.lead()
+        waiting = asyncio.create_task(
+            a.partition.write(Kind.REPORT, KEY, protocol.row(Phase.WAITING))
+        )
+        await protocol.turns()
+        a.land()
+        a.read()
+        assert await waiting
+        assert "waiting" == a.row.phase.value
+        a.partition.revoke()
+        settled = encode_row(protocol.row(Phase.SENT))
+        headers = ledger_headers(Kind.REPORT, 0, TOKEN)
+        record: Any = SimpleNamespace(offset=2, key=KEY, value=settled, headers=headers)
+
+        a.partition.restore([record])
+
+        assert "sent" == a.row.phase.value
+        assert (3, 3) == (a.store.next, a.store.kept.next)
+
+    protocol.play(scenario)

@@ -1,8 +1,9 @@
 """Many ledger records at once, as they lie in the topic: what a restore folds.
 
 The same fold as `rules.fold.fold`, which judges every epoch that a batch brings; records of an epoch
-that was judged already take a short cut without a value of their own: 1.2 µs instead of 6 (timeit), for
-each row of a ledger. tests/property/test_ledger_batch.py holds the two together.
+that was judged already take a short cut without a value of their own: a restore costs 8 µs of CPU a row
+instead of 13, of which reading takes 5 (measured, 330,000 rows).
+tests/property/test_ledger_batch.py holds the two together.
 """
 
 from __future__ import annotations

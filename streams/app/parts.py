@@ -227,5 +227,6 @@ class Parts:
             held=self.held,
             letters=self._letters,
             runner=self.runner,
+            fair={t.outbox},
         )
         self.app.serve(self.worker, ledger=t.ledger, topics=self._subscribed())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from faust.types import TP
 
 from streams.edge.telemetry import Metrics
 from streams.engine.consumer import Wanted
-from streams.engine.lanes import Lane, Record
+from streams.engine.lanes import Lane, Record, one_turn, tenant_of
 from streams.engine.work import Tasks
 
 log = structlog.get_logger(__name__)
@@ -57,10 +57,16 @@ class Feeder:
         self._committed_at_start: Mapping[TP, int | None] = {}
         self._seen_gaps: dict[TP, int] = {}
 
-    def connect(self, flow: Flow, work: Mapping[str, Work]) -> None:
-        """Name the parts that were built around this one; `work`: topic to its agent."""
+    def connect(self, flow: Flow, work: Mapping[str, Work], fair: Collection[str] = ()) -> None:
+        """Name the parts that were built around this one.
+
+        Args:
+            work: Topic to its agent.
+            fair: Topics in which tenants take turns; in all others records are worked on in order.
+        """
         self._flow = flow
         self._work = work
+        self._fair = frozenset(fair)
 
     # -- an assignment --------------------------------------------------------------------------
 
@@ -74,7 +80,8 @@ class Feeder:
             tp = TP(topic, partition)
             if tp in self.lanes:
                 continue
-            lane = Lane(assignment, work, partial(self._on_room, tp))
+            turn_of = tenant_of if topic in self._fair else one_turn
+            lane = Lane(assignment, work, partial(self._on_room, tp), turn_of)
             self.lanes[tp] = lane
             self._running.append(self._tasks.spawn(lane.run()))
             self.wanted.add(tp)

@@ -5,7 +5,7 @@ faust says which partitions are ours; everything after that happens here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -92,10 +92,12 @@ class Worker:
         held: Held,
         letters: Letters,
         runner: Runner,
+        fair: Collection[str] = (),
     ) -> None:
         """Name the parts that were built around this one.
 
         Args:
+            fair: Topics in which tenants take turns.
             work: Topic to the agent that works through its records. A topic that is subscribed and not
                 named here is held uncommitted until a version with its agent comes.
         """
@@ -103,7 +105,7 @@ class Worker:
         self._held = held
         self._letters = letters
         self._runner = runner
-        self.feeder.connect(flow, work)
+        self.feeder.connect(flow, work, fair)
 
     # -- assignment ---------------------------------------------------------------------------
 

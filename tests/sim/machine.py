@@ -285,6 +285,7 @@ class Machine:
             held=self.held,
             letters=letters,
             runner=self.runner,
+            fair={"outbox"},
         )
 
     def _fatal(self, error: BaseException) -> None:

@@ -144,3 +144,30 @@ def test_a_lane_is_opened_once_an_assignment() -> None:
         place.feeder.open(0, 1)
 
     assert 2 == run(story).next
+
+
+def test_tenants_take_turns_only_where_the_order_of_records_is_of_no_account() -> None:
+    """C-08: a tenant's flood must not keep another's activity; a retry's place is when it is due."""
+    worked: dict[str, list[int]] = {"outbox": [], "outbox.retry.1s": []}
+
+    async def work(lane: Lane, record: Any) -> None:
+        worked[record.topic].append(record.offset)
+
+    async def story() -> None:
+        feeder = Feeder(Tasks(lambda error: None), Metrics())
+        feeder.connect(cast("Any", Flow()), dict.fromkeys(worked, work), {"outbox"})
+        feeder.start({})
+        feeder.open(0, 1)
+        for topic in worked:
+            batch = [
+                SimpleNamespace(topic=topic, offset=at, key=key, value=b"v", headers=())
+                for at, key in enumerate([b"big|1", b"big|2", b"big|3", b"small|1"])
+            ]
+            await feeder.feed(TP(topic, 0), cast("Any", batch))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        feeder.stop()
+
+    asyncio.run(story())
+
+    assert {"outbox": [0, 3, 1, 2], "outbox.retry.1s": [0, 1, 2, 3]} == worked

@@ -4,6 +4,7 @@ PYTHON ?= python3
 ROUNDS ?= 20
 SEED ?= 1
 SCALE ?= 1
+MINUTES ?= 60
 ONLY ?=
 ARGS ?=
 
@@ -25,7 +26,7 @@ export UV_PROJECT_ENVIRONMENT := .venv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test demo chaos mutants bench bench-smoke bench-profile image chart clean
+.PHONY: help setup format lint test demo chaos soak mutants bench bench-smoke bench-profile image chart clean
 
 help: ## Say what each target does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' "$(HERE)Makefile"
@@ -51,6 +52,9 @@ demo: setup ## Deliver examples/activities.jsonl from Kafka over HTTP, live; kil
 
 chaos: setup ## Run the long crash suite, ROUNDS=20 rounds from SEED=1 on; the last line adds them up.
 	@$(IN) ROUNDS=$(ROUNDS) SEED=$(SEED) .venv/bin/pytest tests/chaos --timeout=0 -s $(ARGS)
+
+soak: setup ## Deliver at a steady low rate for MINUTES=60 and see that nothing grows; docs/soak.md says how.
+	@$(IN) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 mutants: setup ## Take each guard of the ledger protocol out and name the test that misses it.
 	@$(IN) .venv/bin/python tools/mutants.py $(ARGS)

@@ -46,6 +46,11 @@ class Child:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def check(self) -> None:
         """See that it runs.
 
@@ -81,8 +86,14 @@ class Child:
 class Worker(Child):
     """One `outbox worker`."""
 
-    def __init__(self, name: str, environment: Mapping[str, str], log: Path) -> None:
-        command = [sys.executable, "-m", "streams", "worker"]
+    def __init__(
+        self,
+        name: str,
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        command: Sequence[str] = (sys.executable, "-m", "streams", "worker"),
+    ) -> None:
         super().__init__(name, command, log=log, environment=environment)
 
     async def event(self, name: str, within_s: float = START_S) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -65,8 +65,7 @@ class World:
     @property
     def settings(self) -> Settings:
         """The product's settings, as its workers read them."""
-        with patch.dict(os.environ, clean_environment(**self._given), clear=True):
-            return load()
+        return settings_of(self._given)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -166,6 +165,11 @@ class Stage:
         """How a Kafka client reaches the broker."""
         return {"bootstrap_servers": self.brokers}
 
+    @property
+    def records_dir(self) -> Path:
+        """Where the broker keeps its partitions."""
+        return self._kafka.data_dir / "node-1" / "records"
+
     def make_folder(self, name: str) -> Path:
         """A new folder of this suite."""
         made = self.folder / f"{name}-{next(self._numbers)}"
@@ -183,6 +187,12 @@ class Stage:
         finally:
             world.kill()
             await world.drop()
+
+
+def settings_of(given: Mapping[str, object]) -> Settings:
+    """The product's settings, as a worker with these variables reads them."""
+    with patch.dict(os.environ, clean_environment(**given), clear=True):
+        return load()
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final
 
 from tests.chaos.history import OWNER_KEY, ZERO, Entry, History, Item, Receipt
@@ -58,6 +59,8 @@ class Folded:
     """Partition and offset of the records that do not count."""
     owed: set[bytes] = field(default_factory=set)
     """Keys whose last record is void."""
+    forgotten: set[bytes] = field(default_factory=set)
+    """Deliveries whose row an end of life has deleted."""
     owners: int = 0
 
 
@@ -77,8 +80,11 @@ def fold(entries: list[Entry]) -> Folded:
             continue
         folded.owed.discard(entry.key)
         if entry.row is None:
-            folded.rows.pop(entry.key, None)
+            was = folded.rows.pop(entry.key, None)
+            if entry.is_delivery and entry.kind == "REPORT" and was is not None:
+                folded.forgotten.add(entry.key)
         else:
+            folded.forgotten.discard(entry.key)
             row = dict(entry.row)
             if entry.kind == "CLAIM":
                 row["fence"] = entry.offset
@@ -96,8 +102,9 @@ def check(history: History, *, at_rest: bool) -> list[Violation]:
     """
     folded = fold(history.ledger)
     found = [
-        *_complete(history),
+        *(_complete(history) if history.is_whole else ()),
         *_moves(history, folded),
+        *_forgotten(history, folded),
         *_calls(history, folded),
         *_effects(history, folded),
         *_owed(history, folded, at_rest),
@@ -149,7 +156,7 @@ def _move(before: Row | None, entry: Entry, max_attempts: int) -> tuple[Wrong, s
     if entry.kind == "REPAIR":
         return None if row == before else (Wrong.DISAGREES, "a repair changed the row")
     if row is None:
-        return Wrong.DISAGREES, "only a repair or an end of life may delete a row"
+        return _end_of_life(before, entry)
     match entry.kind:
         case "CLAIM":
             return _claim(was, row, max_attempts)
@@ -160,6 +167,33 @@ def _move(before: Row | None, entry: Entry, max_attempts: int) -> tuple[Wrong, s
             return None if once else (Wrong.DISAGREES, "only a dead letter is redriven, once")
         case kind:
             return Wrong.DISAGREES, f"{kind} has no place under a delivery"
+
+
+def _end_of_life(before: Row | None, entry: Entry) -> tuple[Wrong, str] | None:
+    if entry.kind != "REPORT":
+        return Wrong.DISAGREES, "only a repair or an end of life may delete a row"
+    if before is not None and before["phase"] not in ("sent", "skipped"):
+        return Wrong.LOST, f"forgotten while it was {before['phase']}"
+    return None
+
+
+def _forgotten(history: History, folded: Folded) -> Iterator[Violation]:
+    """What was settled is known for the dedupe window; what is forgotten then is not sent again."""
+    produced: defaultdict[str, list[int]] = defaultdict(list)
+    for source in history.sources:
+        produced[source.activity].append(source.t_ms)
+    for key, entries in folded.valid.items():
+        settled_ms = 0
+        for before, entry in pairwise(entries):
+            if entry.row is None and before.row is not None and entry.kind == "REPORT":
+                settled_ms = before.row["settled_ms"] - history.skew_ms
+                if entry.t_ms < settled_ms + history.dedupe_window_ms:
+                    text = f"@{entry.offset} forgets what was settled at {settled_ms}"
+                    yield Violation(Wrong.DISAGREES, _name(key), text)
+            last_ms = max(produced[key.partition(ZERO)[0].decode()], default=0)
+            if entry.kind == "CLAIM" and last_ms < settled_ms:
+                text = f"@{entry.offset} claims anew what was settled and forgotten"
+                yield Violation(Wrong.UNSAFE_DUPLICATE, _name(key), text)
 
 
 def _claim(was: Row, row: Row, max_attempts: int) -> tuple[Wrong, str] | None:
@@ -271,6 +305,8 @@ def _owed(history: History, folded: Folded, at_rest: bool) -> Iterator[Violation
     for owed in {f"{s.activity}\0{target}" for s in history.sources for target in s.targets}:
         row = folded.rows.get(owed.encode())
         phase = "unknown to the ledger" if row is None else row["phase"]
+        if owed.encode() in folded.forgotten:
+            continue
         if phase in SETTLED or (phase == "queued" and not at_rest):
             continue  # what was redriven waits for its caller to replay it (D-066)
         name = owed.replace("\0", " → ")

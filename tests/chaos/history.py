@@ -7,7 +7,7 @@ mistakes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO
@@ -134,10 +134,16 @@ class History:
         committed: The group's offsets.
         ends: End offsets of the topics that the group consumes.
         strict: Names of the targets that are not idempotent.
+        dedupe_window_ms: How long after its last settlement an activity must be known.
+        skew_ms: How wrong a worker's wall clock may have been.
+        is_whole: False where only some of the activities were recorded.
     """
 
     max_attempts: int
     strict: frozenset[str] = frozenset()
+    dedupe_window_ms: int = 7 * 24 * 60 * 60 * 1_000
+    skew_ms: int = 0
+    is_whole: bool = True
     sources: list[Source] = field(default_factory=list)
     ledger: list[Entry] = field(default_factory=list)
     compacted: list[Entry] | None = None
@@ -197,8 +203,8 @@ def read_items(headers: Iterable[tuple[str, bytes]]) -> tuple[int, tuple[Item, .
     return due_ms, items
 
 
-def read_calls(log: Path) -> list[Call]:
-    """The receiver's log; a last line that is not whole yet is left out."""
+def read_calls(log: Path, keeps: Callable[[str], bool] = lambda _path: True) -> list[Call]:
+    """The calls of the receiver's log whose path is kept; a last line that is not whole is left out."""
     if not log.exists():
         return []
     whole = log.read_bytes().rpartition(b"\n")[0]
@@ -212,4 +218,5 @@ def read_calls(log: Path) -> list[Call]:
             status=c["status"],
         )
         for c in told
+        if keeps(c["path"])
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -33,10 +34,22 @@ class Recorder:
 
     Args:
         log: The receiver's.
+        keeps: Which activities, by their key, go into the history.
+        keeps_path: Which calls do.
+        sees: Is shown every record, kept or not.
     """
 
     def __init__(
-        self, brokers: str, topics: Topics, partitions: int, history: History, log: Path
+        self,
+        brokers: str,
+        topics: Topics,
+        partitions: int,
+        history: History,
+        log: Path,
+        *,
+        keeps: Callable[[str], bool] = lambda _activity: True,
+        keeps_path: Callable[[str], bool] = lambda _path: True,
+        sees: Callable[[Record], None] = lambda _record: None,
     ) -> None:
         self.history = history
         history.outbox = topics.outbox
@@ -44,6 +57,7 @@ class Recorder:
         self._topics = topics
         self._retries = frozenset(topics.outbox_retries.values())
         self._log = log
+        self._keeps, self._keeps_path, self._sees = keeps, keeps_path, sees
         read = (
             topics.outbox,
             topics.ledger,
@@ -91,6 +105,9 @@ class Recorder:
         t, h, value = self._topics, self.history, record.value
         activity = (record.key or b"").decode(errors="replace")
         at = {"partition": record.partition, "offset": record.offset, "t_ms": record.timestamp}
+        self._sees(record)
+        if record.key != OWNER_KEY and not self._keeps(activity):
+            return
         if record.topic == t.ledger:
             h.ledger.append(_entry(record))
         elif record.topic == t.outbox:
@@ -128,7 +145,7 @@ class Recorder:
             KafkaError: a broker does not answer now.
         """
         self.history.committed = await self._committed()
-        self.history.calls = read_calls(self._log)
+        self.history.calls = read_calls(self._log, self._keeps_path)
         ends = await self._consumer.end_offsets(self._places)
         async with asyncio.timeout(30):
             while any(self._read[tp] < end for tp, end in ends.items()):

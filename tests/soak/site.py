@@ -25,7 +25,8 @@ from tests.chaos.recorder import Recorder
 from tests.soak.plan import STRICT, Produced, is_kept, is_kept_path
 from tests.soak.tally import Tally
 
-PARTITIONS: Final = 8
+PARTITIONS: Final = 3
+"""One each, so that a store fills its write buffer (16 MiB) within a third of an hour."""
 MAX_ATTEMPTS: Final = 3
 PREFIX: Final = "soak."
 

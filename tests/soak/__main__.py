@@ -57,7 +57,7 @@ def main() -> int:
     print("\n".join(soak.broken[:20]))
     grew = [one.name for one in soak.judged if not one.is_flat]
     print(f"broken={len(soak.broken)} grew={len(grew)}{' '.join(['', *grew])}")
-    return 1 if soak.broken or (grew and is_judged) else 0
+    return 0 if soak.is_good or not (soak.broken or is_judged) else 1
 
 
 def _arguments() -> argparse.Namespace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -96,17 +97,25 @@ class Site:
         }
 
     async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as closing:
+            await self._open(closing)
+            self._closing = closing.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._closing.aclose()
+
+    async def _open(self, closing: AsyncExitStack) -> None:
+        """Start everything; what was started until it fails or is cancelled is ended again."""
         settings = settings_of(self._given)
         await topics.apply(settings)
         await self._shorten(settings)
-        await self.receiver.start()
+        await closing.enter_async_context(self.receiver)
         self._producer = AIOKafkaProducer(**self.stage.options, acks="all", linger_ms=20)
+        closing.push_async_callback(self._producer.stop)
         await self._producer.start()
         target = TargetRecord(
-            name=STRICT,
-            tenant="default",
-            url=self.receiver.url("/ok/strict"),
-            idempotent=False,
+            name=STRICT, tenant="default", url=self.receiver.url("/ok/strict"), idempotent=False
         )
         await self._producer.send_and_wait(
             self.topics.targets, encode_target(target), f"default/{STRICT}".encode(), partition=0
@@ -122,18 +131,16 @@ class Site:
             sees=self.tally.saw,
         )
         await self.recorder.start()
+        closing.push_async_callback(self.recorder.stop)
+        closing.callback(self._kill_all)
         for name in (*STEADY, KILLED):
             self.start(name)
         for worker in self.workers.values():
             await worker.ready()
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    def _kill_all(self) -> None:
         for worker in self.workers.values():
             worker.kill()
-        await self.recorder.stop()
-        await self._producer.stop()
-        await self.receiver.close()
 
     async def _shorten(self, settings: Settings) -> None:
         """Let retention and compaction act within minutes."""

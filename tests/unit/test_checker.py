@@ -38,6 +38,7 @@ def row(delivery: str, phase: str, attempts: int = 1, **given: Any) -> dict[str,
         "token": b"t%d" % attempts,
         "fence": -1,
         "status": 0,
+        "settled_ms": 0,
         "code": "",
         "reconciliation_required": False,
         **given,
@@ -154,6 +155,36 @@ def test_a_redriven_delivery_may_act_once_more() -> None:
     history.letters.append(
         replace(history.letters[0], offset=1, deliveries=None),
     )
+
+    assert [] == check(history, at_rest=True)
+
+
+def forget(history: History, at_ms: int = 100) -> None:
+    """Bury activity a1 as its end of life does; its window of 50 ms has passed at 50."""
+    history.dedupe_window_ms = 50
+    for offset, key in enumerate((OWED, b"a1"), start=8):
+        more(history, replace(entry(offset, "REPORT", key), t_ms=at_ms))
+
+
+def test_a_settled_activity_may_be_forgotten_after_its_window() -> None:
+    """design §3: its rows become tombstones together; a record that is younger is a new activity."""
+    history = good()
+    forget(history)
+    history.sources.append(replace(source(2, "a1", INBOX), t_ms=120))
+    history.committed["outbox", 0] = history.ends["outbox", 0] = 3
+    again = row("d1", "sent", status=200, fence=10, settled_ms=122)
+    more(history, entry(10, "CLAIM", OWED, row("d1", "claimed")), entry(11, "REPORT", OWED, again))
+    history.calls.append(replace(history.calls[1], attempt=1))
+    history.receipts.append(receipt("d1", "sent", 1, 200))
+
+    assert [] == check(history, at_rest=True)
+
+
+def test_of_a_part_of_the_activities_no_hole_is_asked_for() -> None:
+    """A soak shows the checker one activity in twenty: the ledger's offsets have gaps by design."""
+    history = good()
+    del history.ledger[1]
+    history.is_whole = False
 
     assert [] == check(history, at_rest=True)
 
@@ -304,6 +335,24 @@ def _a_hole_in_what_was_seen(h: History) -> None:
     del h.ledger[1]
 
 
+def _forgotten_within_its_window(h: History) -> None:
+    forget(h, at_ms=49)
+
+
+def _forgotten_while_it_was_dead(h: History) -> None:
+    more(h, entry(8, "REPORT", STRICT))
+
+
+def _deleted_by_a_claim(h: History) -> None:
+    more(h, entry(8, "CLAIM", OWED))
+
+
+def _sent_again_after_it_was_forgotten(h: History) -> None:
+    h.ledger[5] = replace(h.ledger[5], row=row("d1", "sent", 2, status=200, fence=4, settled_ms=40))
+    forget(h)
+    more(h, entry(10, "CLAIM", OWED, row("d1", "claimed")))
+
+
 BROKEN: list[tuple[Callable[[History], None], Wrong]] = [
     (_committed_past_an_unread_source, Wrong.LOST),
     (_a_waiting_delivery_without_its_retry, Wrong.LOST),
@@ -331,6 +380,10 @@ BROKEN: list[tuple[Callable[[History], None], Wrong]] = [
     (_a_debt_that_was_not_paid, Wrong.DISAGREES),
     (_compaction_that_kept_the_void_record, Wrong.DISAGREES),
     (_a_hole_in_what_was_seen, Wrong.DISAGREES),
+    (_forgotten_within_its_window, Wrong.DISAGREES),
+    (_forgotten_while_it_was_dead, Wrong.LOST),
+    (_deleted_by_a_claim, Wrong.DISAGREES),
+    (_sent_again_after_it_was_forgotten, Wrong.UNSAFE_DUPLICATE),
 ]
 
 

@@ -155,13 +155,43 @@ def test_without_a_release_there_is_nothing_to_compare(repository, capsys):
     assert "no release yet" in capsys.readouterr().out
 
 
-def test_what_the_last_tag_cannot_read_fails_the_check(repository, capsys):
+@pytest.fixture
+def released(repository):
+    """A repository whose last release, v1, has one record; write the next version of it."""
     git, write = repository
     write(record(ID))
     git("add", ".")
     git("commit", "--no-gpg-sign", "-m", "a")
     git("tag", "--no-sign", "v1")
-    write(record(field("id", "long", default=0)))
+    return write
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (record(field("id", "long", default=0)), "they cannot read ours: /id"),
+        (record(ID, name="B"), "was renamed B"),
+        (record(ID, field("x", "string")), "we cannot read theirs: /x: is not written"),
+        (record(ID, COUNT), "must be kept in schemas/history"),
+    ],
+)
+def test_what_breaks_with_the_last_tag_fails_the_check(released, capsys, schema, why):
+    """
+    Issue 4: `make lint` fails on an incompatible change against the last tag.
+    """
+    released(schema)
 
     assert 1 == schema_compat.main()
-    assert "they cannot read ours" in capsys.readouterr().err
+    assert why in capsys.readouterr().err
+
+
+def test_a_field_more_passes_where_the_released_version_is_kept(released, tmp_path, capsys):
+    """
+    G11: that is how a schema grows; the check must not stand in its way.
+    """
+    released(record(ID, COUNT))
+    (tmp_path / "schemas" / "history").mkdir()
+    (tmp_path / "schemas" / "history" / "a.1.avsc").write_text(json.dumps(record(ID)))
+
+    assert 0 == schema_compat.main()
+    assert "1 compared with v1" in capsys.readouterr().out

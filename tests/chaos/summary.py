@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.chaos.checker import Wrong
+from tests.chaos.violations import Wrong
 
 wrong: Counter[Wrong] = Counter()
 did: Counter[str] = Counter()

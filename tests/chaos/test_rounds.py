@@ -21,10 +21,13 @@ from aiokafka.errors import KafkaError
 from streams.rules.decide import EffectMode
 from streams.wire.commands import Redrive, encode_command
 from tests.chaos import summary
-from tests.chaos.checker import Violation, check, fold, tell
+from tests.chaos.checker import check
 from tests.chaos.cluster import ProxiedKafka
+from tests.chaos.folding import fold
 from tests.chaos.plan import FAULTS_S, Asked, Plan, draw, workload
 from tests.chaos.site import COMPACTED_S, PARTITIONS, Site
+from tests.chaos.story import tell
+from tests.chaos.violations import Violation
 
 ACTIVITIES = 160
 REST_S = 150.0

@@ -16,9 +16,11 @@ import pytest_asyncio
 
 from streams.edge.receiver import Receiver
 from streams.model.receipt import Outcome
-from tests.chaos.checker import check, fold, tell
+from tests.chaos.checker import check
+from tests.chaos.folding import fold
 from tests.chaos.history import History
 from tests.chaos.recorder import Recorder
+from tests.chaos.story import tell
 from tests.integration.worker_process import WorkerProcess
 from tests.integration.world import Produced, World
 

@@ -13,7 +13,9 @@ from aiokafka.errors import KafkaError
 
 from streams.rules.decide import EffectMode
 from streams.wire.commands import Redrive, encode_command
-from tests.chaos.checker import Violation, check, fold
+from tests.chaos.checker import check
+from tests.chaos.folding import fold
+from tests.chaos.violations import Violation
 from tests.soak.plan import activities
 from tests.soak.site import KILLED, MAX_ATTEMPTS, Site
 

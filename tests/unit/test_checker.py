@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams.model.values import replace
-from tests.chaos.checker import Wrong, check, tell
+from tests.chaos.checker import check
 from tests.chaos.history import (
     OWNER_KEY,
     Call,
@@ -20,6 +20,8 @@ from tests.chaos.history import (
     Retry,
     Source,
 )
+from tests.chaos.story import tell
+from tests.chaos.violations import Wrong
 
 INBOX = "http://peer.example/inbox"
 OWED, STRICT, WAITS = b"a1\0" + INBOX.encode(), b"a2\0strict", b"a3\0" + INBOX.encode()
@@ -353,49 +355,76 @@ def _sent_again_after_it_was_forgotten(h: History) -> None:
     more(h, entry(10, "CLAIM", OWED, row("d1", "claimed")))
 
 
-BROKEN: list[tuple[Callable[[History], None], Wrong]] = [
-    (_committed_past_an_unread_source, Wrong.LOST),
-    (_a_waiting_delivery_without_its_retry, Wrong.LOST),
-    (_a_claim_whose_trigger_is_gone, Wrong.LOST),
-    (_an_attempt_called_twice, Wrong.OVER_BUDGET),
-    (_a_call_without_a_claim, Wrong.OVER_BUDGET),
-    (_a_call_under_a_void_claim, Wrong.OVER_BUDGET),
-    (_two_owners_called_one_attempt, Wrong.OVER_BUDGET),
-    (_more_claims_than_attempts, Wrong.OVER_BUDGET),
-    (_an_attempt_that_was_not_counted, Wrong.OVER_BUDGET),
-    (_a_strict_target_that_may_have_acted_twice, Wrong.UNSAFE_DUPLICATE),
-    (_an_offset_that_stands_still, Wrong.STUCK),
-    (_an_offset_beyond_the_end, Wrong.DISAGREES),
-    (_a_dead_row_without_a_letter, Wrong.DISAGREES),
-    (_a_letter_of_what_is_not_dead, Wrong.DISAGREES),
-    (_a_letter_that_says_something_else, Wrong.DISAGREES),
-    (_a_tombstone_over_a_dead_row, Wrong.DISAGREES),
-    (_a_verdict_without_a_receipt, Wrong.DISAGREES),
-    (_a_receipt_that_the_ledger_denies, Wrong.DISAGREES),
-    (_a_second_verdict, Wrong.DISAGREES),
-    (_a_claim_over_a_claim, Wrong.DISAGREES),
-    (_a_report_of_a_claim_that_does_not_stand, Wrong.DISAGREES),
-    (_sent_without_a_call, Wrong.DISAGREES),
-    (_a_repair_that_changes_the_row, Wrong.DISAGREES),
-    (_a_debt_that_was_not_paid, Wrong.DISAGREES),
-    (_compaction_that_kept_the_void_record, Wrong.DISAGREES),
-    (_a_hole_in_what_was_seen, Wrong.DISAGREES),
-    (_forgotten_within_its_window, Wrong.DISAGREES),
-    (_forgotten_while_it_was_dead, Wrong.LOST),
-    (_deleted_by_a_claim, Wrong.DISAGREES),
-    (_sent_again_after_it_was_forgotten, Wrong.UNSAFE_DUPLICATE),
+def _a_redrive_of_what_is_not_dead(h: History) -> None:
+    more(h, entry(8, "REDRIVE", OWED, row("d1", "queued", 0, budget=2, fence=4)))
+
+
+def _sent_without_a_claim(h: History) -> None:
+    more(h, entry(8, "REPORT", WAITS, row("d3", "sent", 0)))
+
+
+def _a_kind_that_has_no_place_there(h: History) -> None:
+    more(h, entry(8, "ADMIT", OWED, row("d1", "sent", 2, status=200, fence=4)))
+
+
+def _sent_with_an_error(h: History) -> None:
+    h.calls[1] = replace(h.calls[1], status=500)
+    h.ledger[5] = replace(h.ledger[5], row=row("d1", "sent", 2, status=500, fence=4))
+    h.receipts[0] = receipt("d1", "sent", 2, 500)
+
+
+BROKEN: list[tuple[Callable[[History], None], Wrong, str]] = [
+    (_committed_past_an_unread_source, Wrong.LOST, "unknown to the ledger, and nothing"),
+    (_a_waiting_delivery_without_its_retry, Wrong.LOST, "waiting, and nothing"),
+    (_a_claim_whose_trigger_is_gone, Wrong.LOST, "claimed, and nothing"),
+    (_an_attempt_called_twice, Wrong.OVER_BUDGET, "called 2 times, claimed 1"),
+    (_a_call_without_a_claim, Wrong.OVER_BUDGET, "called 1 times, claimed 0"),
+    (_a_call_under_a_void_claim, Wrong.OVER_BUDGET, "called 1 times, claimed 0"),
+    (_two_owners_called_one_attempt, Wrong.OVER_BUDGET, "called 2 times, claimed 1"),
+    (_more_claims_than_attempts, Wrong.OVER_BUDGET, "attempt 2 of 1"),
+    (_an_attempt_that_was_not_counted, Wrong.OVER_BUDGET, "must count one attempt more"),
+    (_a_strict_target_that_may_have_acted_twice, Wrong.UNSAFE_DUPLICATE, "acted 2 times"),
+    (_an_offset_that_stands_still, Wrong.STUCK, "committed 2 of 5"),
+    (_an_offset_beyond_the_end, Wrong.DISAGREES, "beyond the end 2"),
+    (_a_dead_row_without_a_letter, Wrong.DISAGREES, "dead letters []"),
+    (_a_letter_of_what_is_not_dead, Wrong.DISAGREES, "dead rows []"),
+    (_a_letter_that_says_something_else, Wrong.DISAGREES, "'read_timeout', 2, True)]"),
+    (_a_tombstone_over_a_dead_row, Wrong.DISAGREES, "dead letters []"),
+    (_a_verdict_without_a_receipt, Wrong.DISAGREES, "no receipt of"),
+    (_a_receipt_that_the_ledger_denies, Wrong.DISAGREES, "the ledger never did"),
+    (_a_second_verdict, Wrong.DISAGREES, "a second verdict"),
+    (_a_claim_over_a_claim, Wrong.DISAGREES, "claimed what is claimed"),
+    (_a_report_of_a_claim_that_does_not_stand, Wrong.DISAGREES, "that does not stand"),
+    (_sent_without_a_call, Wrong.DISAGREES, "which no call got"),
+    (_a_repair_that_changes_the_row, Wrong.DISAGREES, "a repair changed the row"),
+    (_a_debt_that_was_not_paid, Wrong.DISAGREES, "was not repaired"),
+    (_compaction_that_kept_the_void_record, Wrong.DISAGREES, "compaction left nothing"),
+    (_a_hole_in_what_was_seen, Wrong.DISAGREES, "was not seen"),
+    (_a_redrive_of_what_is_not_dead, Wrong.DISAGREES, "only a dead letter is redriven"),
+    (_sent_without_a_claim, Wrong.DISAGREES, "sent without a claim"),
+    (_a_kind_that_has_no_place_there, Wrong.DISAGREES, "no place under a delivery"),
+    (_sent_with_an_error, Wrong.DISAGREES, "sent, with status 500"),
+    (_forgotten_within_its_window, Wrong.DISAGREES, "forgets what was settled"),
+    (_forgotten_while_it_was_dead, Wrong.LOST, "forgotten while it was dead"),
+    (_deleted_by_a_claim, Wrong.DISAGREES, "may delete a row"),
+    (_sent_again_after_it_was_forgotten, Wrong.UNSAFE_DUPLICATE, "settled and forgotten"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("breaks", "wrong"), BROKEN, ids=[breaks.__name__.strip("_") for breaks, _ in BROKEN]
+    ("breaks", "wrong", "says"),
+    BROKEN,
+    ids=[breaks.__name__.strip("_") for breaks, _, _ in BROKEN],
 )
-def test_a_broken_promise_is_found(breaks: Callable[[History], None], wrong: Wrong) -> None:
-    """Each of the checker's rules finds what it is there for."""
+def test_a_broken_promise_is_found(
+    breaks: Callable[[History], None], wrong: Wrong, says: str
+) -> None:
+    """Each of the checker's rules finds what it is there for, and says what."""
     history = good()
     breaks(history)
 
-    assert wrong in {found.wrong for found in check(history, at_rest=True)}
+    found = check(history, at_rest=True)
+    assert [one for one in found if one.wrong is wrong and says in one.text], found
 
 
 def test_the_story_of_an_activity_says_what_was_void() -> None:

@@ -24,6 +24,8 @@ KINDS: Final = (
     "truncate",
     "broker_restart",
     "fill",
+    "clock",
+    "elect",
 )
 """Round n of a seed has kind n of these at least, so that as many rounds as kinds see all of them."""
 
@@ -40,8 +42,15 @@ _LASTS: Final = {
     "broker_kill": (1.0, 6.0),
     "broker_freeze": (2.0, 9.0),
     "broker_restart": (0.0, 0.0),
+    "clock": (2.0, 8.0),
+    "elect": (1.0, 4.0),
 }
 """Seconds. A freeze lasts longer than the session (6 s) and than a lease (4 s)."""
+
+
+CLOCK_STEPS_MS: Final = (-45_000, -6_000, 6_000, 45_000)
+"""Longer than a lease, and than any wait of a round. What is scheduled while the clock is ahead waits
+until the true time is there: a longer step would only make the round longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +61,7 @@ class Fault:
         at_s: From the round's start.
         who: A worker's name, or a broker's number.
         lasts_s: Until it is undone.
-        how: Of a cut, its direction.
+        how: Of a cut, its direction; of a clock, by how many milliseconds it is set wrong.
     """
 
     at_s: float
@@ -113,8 +122,10 @@ def _fault(rng: Random, kind: str, workers: tuple[str, ...]) -> Fault:
         who, how = "w1", rng.choice(("in", "out", "both"))
     elif kind == "fill":
         who = "w1"
-    elif kind == "scale":
+    elif kind in ("scale", "elect"):
         who = ""
+    elif kind == "clock":
+        how = str(rng.choice(CLOCK_STEPS_MS))
     return Fault(
         at_s=rng.uniform(1.0, FAULTS_S - 4.0),
         kind=kind,

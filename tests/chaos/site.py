@@ -1,4 +1,4 @@
-"""One round's own outbox: topics, receiver, supervised workers; and what may befall them."""
+"""One round's own outbox: topics, receiver, supervised workers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import asyncio
 import json
 import os
 import random
-import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -27,8 +24,8 @@ from tests.chaos.cluster import Network, ProxiedKafka
 from tests.chaos.history import History
 from tests.chaos.plan import REGISTERED, WORKERS, Asked, Plan
 from tests.chaos.recorder import Recorder
+from tests.chaos.supervised import ROOT, Supervised
 
-ROOT: Final = Path(__file__).parents[2]
 PARTITIONS: Final = 4
 MAX_ATTEMPTS: Final = 3
 RESTART_S: Final = 0.4
@@ -67,74 +64,6 @@ COMPACTED_S: Final = 35.0
 """When compaction has certainly had its turn with what was written before."""
 
 
-@dataclass
-class Supervised:
-    """A worker's name, its data directory, and its process where one runs."""
-
-    name: str
-    data_dir: Path
-    environment: dict[str, str]
-    folder: Path
-    is_wanted: bool = False
-    not_before: float = 0.0
-    is_frozen: bool = False
-    process: subprocess.Popen[bytes] | None = None
-    expects_end: bool = False
-    starts: int = 0
-    began: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set at each start."""
-    reasons: list[str] = field(default_factory=list)
-    """Why it ended by itself."""
-
-    @property
-    def runs(self) -> bool:
-        """Whether its process is there."""
-        return self.process is not None and self.process.poll() is None
-
-    @property
-    def log(self) -> Path:
-        """Of its last process."""
-        return self.folder / f"{self.name}-{self.starts}.log"
-
-    def start(self) -> None:
-        """Start its process."""
-        self.starts += 1
-        self.began.set()
-        self.expects_end = self.is_frozen = False
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.worker"],
-                cwd=ROOT,
-                env=self.environment | {"OUTBOX_DATA_DIR": str(self.data_dir)},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-
-    def signal(self, number: int) -> None:
-        """Send a signal to its process, by pid."""
-        if self.process is not None and self.runs:
-            self.process.send_signal(number)
-
-    def kill(self) -> None:
-        """kill -9, and see it gone."""
-        if self.process is not None and self.runs:
-            self.expects_end = True
-            self.process.kill()
-            self.process.wait()
-
-    def why_it_ended(self) -> str:
-        """The reason that its log gives."""
-        text = self.log.read_text(errors="replace")
-        for line in reversed(text.splitlines()):
-            if '"worker.ended"' in line and line.startswith("{"):
-                told = json.loads(line)
-                where = str(told.get("exception", "")).strip().splitlines()[-8:]
-                return "\n    ".join([str(told.get("reason"))[:200], *where])
-        code = self.process.returncode if self.process else "?"
-        return f"exit {code}: " + "".join(text.strip().splitlines()[-1:])[:200]
-
-
 class Site:
     """Use as an async context.
 
@@ -159,7 +88,6 @@ class Site:
         self.replayed: set[str] = set()
         """Delivery and budget of what was produced again."""
         self._tmpfs = tmpfs
-        self._broker_faults = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -254,13 +182,14 @@ class Site:
         environment = self._environment(
             brokers=self.kafka.proxied if is_cut else bootstrap, worker_id=name
         )
-        environment["CHAOS_SKEW_MS"] = str(self.plan.skew_ms.get(name, 0))
         if self.plan.compacts:
             environment["CHAOS_COMPACTS"] = "1"
         fills = name == "w1" and any(f.kind == "fill" for f in self.plan.faults)
         home = self._tmpfs if fills and self._tmpfs else self.folder
         data_dir = home / f"{self.prefix}{name}"
-        return Supervised(name=name, data_dir=data_dir, environment=environment, folder=self.folder)
+        made = Supervised(name=name, data_dir=data_dir, environment=environment, folder=self.folder)
+        made.set_clock(self.plan.skew_ms.get(name, 0))
+        return made
 
     async def _supervise(self, worker: Supervised) -> None:
         """Start what is wanted and does not run, as an orchestrator would."""
@@ -303,135 +232,3 @@ class Site:
         if partition is None:
             partition = partition_of(activity.encode(), PARTITIONS)
         await self.producer.send_and_wait(topic, value, activity.encode(), partition=partition)
-
-    # -- what befalls --------------------------------------------------------------------------
-
-    async def befall(self, fault: Any) -> None:
-        """Let one fault happen, and be over."""
-        deed = getattr(self, f"_{fault.kind}")
-        await deed(fault.who, fault.lasts_s, fault.how)
-
-    def _hold(self, worker: Supervised, lasts_s: float) -> None:
-        worker.not_before = asyncio.get_running_loop().time() + lasts_s
-
-    async def _kill(self, who: str, lasts_s: float, _how: str) -> None:
-        worker = self.workers[who]
-        self._hold(worker, lasts_s)
-        worker.kill()
-        self.did["kills"] += 1
-
-    async def _stop(self, who: str, lasts_s: float, _how: str) -> None:
-        worker = self.workers[who]
-        self._hold(worker, lasts_s)
-        worker.expects_end = True
-        worker.signal(signal.SIGTERM)
-        self.did["stops"] += 1
-
-    async def _freeze(self, who: str, lasts_s: float, _how: str) -> None:
-        worker = self.workers[who]
-        if not worker.runs:  # another fault has ended it: freeze the one that comes
-            worker.began.clear()
-            await worker.began.wait()
-        process = worker.process
-        assert process is not None
-        self.did["freezes"] += 1
-        process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(lasts_s)
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-
-    async def _cut(self, _who: str, lasts_s: float, how: str) -> None:
-        self.did["cuts"] += 1
-        self.network.cut(how)
-        await asyncio.sleep(lasts_s)
-        self.network.heal()
-
-    async def _wipe(self, who: str, lasts_s: float, _how: str) -> None:
-        worker = self.workers[who]
-        self._hold(worker, lasts_s)
-        worker.kill()
-        shutil.rmtree(worker.data_dir, ignore_errors=True)
-        self.did["wiped disks"] += 1
-
-    async def _truncate(self, who: str, lasts_s: float, _how: str) -> None:
-        """Cut the last bytes off one of the store's files, as a lost write does."""
-        worker = self.workers[who]
-        self._hold(worker, lasts_s)
-        worker.kill()
-        files = sorted(
-            f for f in worker.data_dir.rglob("*") if f.is_file() and f.name[-4:] in (".log", ".sst")
-        )
-        files += sorted(worker.data_dir.rglob("MANIFEST*"))
-        files = [f for f in files if f.stat().st_size > 64]
-        if files:
-            chosen = files[int(lasts_s * 1000) % len(files)]
-            os.truncate(chosen, int(chosen.stat().st_size * ((lasts_s * 7919) % 1)))
-            self.did["truncated disks"] += 1
-
-    async def _fill(self, who: str, lasts_s: float, _how: str) -> None:
-        """Leave no byte free under the worker's data directory for a while."""
-        assert self._tmpfs is not None, "the plan fills only where there is a small file system"
-        self.did["filled disks"] += 1
-        filler = self._tmpfs / "filler"
-        ends = asyncio.get_running_loop().time() + lasts_s
-        with filler.open("ab", buffering=0) as file:
-            while asyncio.get_running_loop().time() < ends:
-                try:
-                    while True:
-                        file.write(b"." * 4096)
-                except OSError:
-                    await asyncio.sleep(0.2)
-        filler.unlink()
-
-    async def _twin(self, who: str, lasts_s: float, _how: str) -> None:
-        """A second worker under the same OUTBOX_WORKER_ID."""
-        self.did["twins"] += 1
-        first = self.workers[who]
-        twin = Supervised(
-            name=f"{who}-twin",
-            data_dir=self.folder / f"{who}-twin",
-            environment=first.environment,
-            folder=self.folder,
-        )
-        twin.start()
-        await asyncio.sleep(lasts_s)
-        if not twin.runs:
-            twin.reasons.append(twin.why_it_ended())
-            first.reasons += [f"twin: {reason}" for reason in twin.reasons]
-        twin.kill()
-
-    async def _scale(self, _who: str, lasts_s: float, _how: str) -> None:
-        """All workers join, then those that are too many leave."""
-        self.did["scalings"] += 1
-        for name in WORKERS:
-            self.workers[name].is_wanted = True
-        await asyncio.sleep(lasts_s)
-        for name in WORKERS[1:]:
-            worker = self.workers[name]
-            worker.is_wanted, worker.expects_end = False, True
-            worker.signal(signal.SIGTERM)
-        await asyncio.sleep(lasts_s / 2)
-        for name in WORKERS[: self.plan.workers]:
-            self.workers[name].is_wanted = True
-
-    async def _broker_kill(self, who: str, lasts_s: float, _how: str) -> None:
-        async with self._broker_faults:  # two of three must have a record before it counts
-            self.did["broker kills"] += 1
-            await asyncio.to_thread(self.kafka.kill, int(who))
-            await asyncio.sleep(lasts_s)
-            await asyncio.to_thread(self.kafka.up)
-
-    async def _broker_freeze(self, who: str, lasts_s: float, _how: str) -> None:
-        async with self._broker_faults:
-            self.did["broker freezes"] += 1
-            await asyncio.to_thread(self.kafka.freeze, int(who))
-            try:
-                await asyncio.sleep(lasts_s)
-            finally:
-                await asyncio.to_thread(self.kafka.thaw, int(who))
-            await asyncio.to_thread(self.kafka.up)
-
-    async def _broker_restart(self, who: str, _lasts_s: float, _how: str) -> None:
-        async with self._broker_faults:
-            self.did["broker restarts"] += 1
-            await asyncio.to_thread(self.kafka.restart, int(who))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from tests.chaos.violations import Wrong
 
@@ -10,6 +11,18 @@ wrong: Counter[Wrong] = Counter()
 did: Counter[str] = Counter()
 failed: list[int] = []
 """Seeds of the rounds that broke a promise."""
+
+
+BEFELL: Final = {
+    "kills": ("kills",),
+    "freezes": ("freezes",),
+    "cuts": ("cuts",),
+    "failovers": ("failovers",),
+    "clock_steps": ("clock steps",),
+    "elections": ("elections",),
+    "broker_faults": ("broker kills", "broker freezes", "broker restarts"),
+}
+"""What the last line counts, and under which names it happened."""
 
 
 def lines() -> list[str]:
@@ -21,4 +34,5 @@ def lines() -> list[str]:
     told = [f"befell: {befell}", f"disagreements={wrong[Wrong.DISAGREES]}"]
     if failed:
         told.append("failed: " + " ".join(f"SEED={seed}" for seed in failed))
-    return [*told, " ".join(f"{one}={wrong[one]}" for one in promises)]
+    counts = [f"{name}={sum(did[part] for part in parts)}" for name, parts in BEFELL.items()]
+    return [*told, " ".join([*counts, *(f"{one}={wrong[one]}" for one in promises)])]

@@ -23,6 +23,7 @@ from streams.wire.commands import Redrive, encode_command
 from tests.chaos import summary
 from tests.chaos.checker import check
 from tests.chaos.cluster import ProxiedKafka
+from tests.chaos.faults import Faults
 from tests.chaos.folding import fold
 from tests.chaos.plan import FAULTS_S, Asked, Plan, draw, workload
 from tests.chaos.site import COMPACTED_S, PARTITIONS, Site
@@ -68,7 +69,7 @@ async def _round(
         print(f"  {fault}")
     site = Site(kafka, plan, folder, tmpfs)
     async with site:
-        await _disturb(site)
+        await _disturb(site, Faults(site, tmpfs))
         found = await _come_to_rest(site)
         folded = fold(site.history.ledger)
         site.did["failovers"] += folded.owners - PARTITIONS
@@ -77,7 +78,7 @@ async def _round(
     return found
 
 
-async def _disturb(site: Site) -> None:
+async def _disturb(site: Site, faults: Faults) -> None:
     """Produce, and let the faults come, each at its time."""
 
     async def at(when_s: float, deed) -> None:
@@ -92,7 +93,7 @@ async def _disturb(site: Site) -> None:
         for asked in workload(site.plan.seed, ACTIVITIES):
             group.create_task(at(asked.at_s, site.produce(asked)))
         for fault in site.plan.faults:
-            group.create_task(at(fault.at_s, site.befall(fault)))
+            group.create_task(at(fault.at_s, faults.befall(fault)))
         if site.plan.redrives:
             group.create_task(_operate(site, until=began + FAULTS_S))
     await asyncio.sleep(max(0.0, began + FAULTS_S - loop.time()))

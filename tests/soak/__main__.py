@@ -63,7 +63,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     arguments = argparse.ArgumentParser(prog="make soak", description=__doc__)
     arguments.add_argument("--minutes", type=float, default=60.0)
-    arguments.add_argument("--per-s", type=float, default=60.0, help="activities a second")
+    arguments.add_argument("--per-s", type=float, default=40.0, help="activities a second")
     arguments.add_argument("--seed", type=int, default=1, help="of the activities")
     arguments.add_argument(
         "--kill-every-s", type=float, default=300.0, help="seconds between kills of w3; 0: none"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from random import Random
+from unittest import mock
 
-from streams.engine.gate import Gate, Slot, StepAside
+from streams.engine.gate import Gate, Slot, StepAside, _Door
 from streams.rules.pacing import FAULTS_TO_OPEN, PATIENCE_MS
 from tests.sim.loop import run_virtual
 from tests.sim.machine import SimTime
@@ -209,11 +211,58 @@ def test_doors_that_nobody_uses_are_forgotten():
         for name in ("a", "b", "c"):
             (await slot_of(gate, name)).leave(answered=True)
         used = await slot_of(gate, "d")
-        await asyncio.sleep(601)
         (await slot_of(gate, "e")).leave(answered=True)
+        (await slot_of(gate, "f")).leave(answered=True)
+        (await slot_of(gate, "g")).leave(answered=True)
 
-        assert {"d", "e"} == set(gate._doors)
+        assert {"d", "f", "g"} == set(gate._doors)
         used.leave(answered=True)
+
+    at_a_gate(scenario)
+
+
+def test_a_door_that_knows_its_target_to_be_down_is_kept_for_a_while():
+    """C-08: forgotten at once, a target that is down would be called ten times anew."""
+
+    async def scenario(gate: Gate) -> None:
+        gate.IDLE_DOORS = 2
+        down = await slot_of(gate, "down")
+        down.call_starts()
+        down.leave(answered=False)
+        for number in range(10):
+            (await slot_of(gate, f"up-{number}")).leave(answered=True)
+        assert "down" in gate._doors
+
+        await asyncio.sleep(gate.REMEMBERED_S + 1)
+        for number in range(10):
+            (await slot_of(gate, f"up-{number}")).leave(answered=True)
+
+        assert "down" not in gate._doors
+
+    at_a_gate(scenario)
+
+
+def test_a_new_door_costs_the_same_however_many_there_are():
+    """
+    Found by a soak: each of 16,000 inboxes of the last ten minutes was looked at for each new one, which
+    stopped the loop for good once there was a backlog.
+    """
+
+    async def scenario(gate: Gate) -> None:
+        looked: Counter[str] = Counter()
+        is_needed = _Door.is_needed
+
+        def counted(door: _Door, now: float, since: float) -> bool:
+            looked["doors"] += 1
+            return is_needed(door, now, since)
+
+        gate.IDLE_DOORS = 50
+        with mock.patch.object(_Door, "is_needed", counted):
+            for number in range(500):
+                (await slot_of(gate, f"t{number}")).leave(answered=True)
+
+        assert 50 == len(gate._doors)
+        assert 500 >= looked["doors"]
 
     at_a_gate(scenario)
 

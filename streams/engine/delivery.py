@@ -127,12 +127,24 @@ class Deliverer:
         row = partition.row(trigger.key)
         if row is not None and row.phase is Phase.CLAIMED:
             return await self._adopt(trigger, row)
-        if trigger.wants(row):
+        if self._may_claim(trigger, row):
             return await self._attempt(trigger, row)
         # Stale or a duplicate: only on a fresh view may it be dropped (rule 7).
-        if await partition.barrier() and partition.row(trigger.key) == row:
+        is_fresh = await partition.barrier() and partition.row(trigger.key) == row
+        if is_fresh and not self._may_claim(trigger, row):
             return _Step.SETTLED
         return _Step.AGAIN
+
+    @staticmethod
+    def _may_claim(trigger: Trigger, row: Row | None) -> bool:
+        """Whether the trigger asks for an attempt, given the row.
+
+        Without a row a delivery was never claimed, or it was settled and forgotten since its record was
+        read: then its activity is not known either, and it must not be sent again (D-006).
+        """
+        if not trigger.wants(row):
+            return False
+        return row is not None or trigger.partition.knows(trigger.carried.activity.key)
 
     async def _adopt(self, trigger: Trigger, row: Row) -> _Step:
         """Settle a claim that no task of ours holds (rule 5); never claim over a claim."""

@@ -50,21 +50,16 @@ class EndOfLife:
         buried = 0
         for at_ms, key in partition.store.aged(now_ms - self._window_ms, SWEEP_MAX):
             partition.store.looked_at(key, at_ms)
-            activity = partition.activity(key)
-            if activity is None:
+            activity, rows = partition.activity(key), partition.deliveries(key)
+            if activity is None and not rows:
                 continue
-            kept_ms = keep_until(
-                activity,
-                partition.deliveries(key),
-                now_ms=now_ms,
-                dedupe_window_ms=self._window_ms,
-            )
-            if kept_ms is None and partition.bury(key):
-                buried += 1
-            else:
-                # `aged` counts from a beginning, `keep_until` names an end.
-                again_ms = (now_ms if kept_ms is None else kept_ms) - self._window_ms
-                partition.store.age(key, max(again_ms, at_ms + 1))
+            kept_ms = keep_until(activity, rows, now_ms=now_ms, dedupe_window_ms=self._window_ms)
+            if kept_ms is None:
+                buried += partition.bury(key)
+            # Looked at until nothing is left: of the tombstones some may be void, or lost in a crash.
+            # `aged` counts from a beginning, `keep_until` names an end.
+            again_ms = (now_ms if kept_ms is None else kept_ms) - self._window_ms
+            partition.store.age(key, max(again_ms, at_ms + 1))
         partition.store.commit()
         if buried:
             log.info("activities.forgotten", partition=partition.index, activities=buried)

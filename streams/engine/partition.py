@@ -260,6 +260,10 @@ class Partition:
         stored = self.store.get(key)
         return None if stored is None else decode_activity_row(stored.value)
 
+    def knows(self, activity_key: bytes) -> bool:
+        """Whether an activity has a row, folded or on its way."""
+        return activity_key in self._admitting or self.store.get(activity_key) is not None
+
     def deliveries(self, activity_key: bytes) -> list[Row]:
         """Every delivery's row of one activity, in key order."""
         return [_row(stored) for _, stored in self.store.under(activity_key + SEPARATOR)]
@@ -357,6 +361,9 @@ class Partition:
     def bury(self, activity_key: bytes) -> bool:
         """Append tombstones for an activity and all its deliveries, if nobody is at work on it.
 
+        The activity's own comes first: where a crash leaves but some of them, none may be of a delivery
+        whose activity is still known. An old trigger would take that one for never sent.
+
         Returns:
             Whether it was done.
         """
@@ -364,7 +371,7 @@ class Partition:
         busy = any(map(self.locks.is_held, (*keys, activity_key)))
         if busy or activity_key in self._admitting or not self.leads:
             return False
-        for key in (*keys, activity_key):
+        for key in (activity_key, *keys):
             self._ledger.append(Kind.REPORT, key, None, self._epoch, self._time.token())
         return True
 

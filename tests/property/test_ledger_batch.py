@@ -35,10 +35,10 @@ class Store(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.aged: list[bytes] = []
+        self.admitted: list[bytes] = []
 
     def facts(self) -> tuple[object, ...]:
-        return (*self.state.facts(), self.next, self.aged)
+        return (*self.state.facts(), self.next, self.admitted)
 
 
 @st.composite
@@ -65,7 +65,7 @@ def one_by_one(records: list[Record]) -> Store:
     store = Store()
     for record in ledger_records(records):
         if fold(store, record) and record.kind is Kind.ADMIT:
-            store.aged.append(record.key)
+            store.admitted.append(record.key)
     return store
 
 
@@ -75,7 +75,7 @@ def test_a_batch_folds_to_what_its_records_fold_to(records, cuts):
     store = Store()
 
     for first, last in zip([0, *sorted(cuts)], [*sorted(cuts), len(records)], strict=True):
-        fold_batch(store, records[first:last], store.aged.append)
+        fold_batch(store, records[first:last], store.admitted.append)
 
     assert one_by_one(records).facts() == store.facts()
 
@@ -93,7 +93,7 @@ def test_a_row_of_an_epoch_that_ended_within_the_batch_is_void():
     ]
     store = Store()
 
-    fold_batch(store, records, store.aged.append)
+    fold_batch(store, records, store.admitted.append)
 
     assert one_by_one(records).facts() == store.facts()
     assert frozenset({KEYS[1], KEYS[3]}) == store.owed
@@ -121,4 +121,4 @@ def test_a_record_that_we_did_not_write_is_refused_wherever_it_stands(headers, b
     store = Store()
 
     with pytest.raises(RecordError, match="ledger record"):
-        fold_batch(store, [*good, Record(9, KEYS[1], b"row", headers)], store.aged.append)
+        fold_batch(store, [*good, Record(9, KEYS[1], b"row", headers)], store.admitted.append)

@@ -16,6 +16,9 @@ class Tally:
     schedules: int = 0
     records: int = 0
     calls: int = 0
+    forgotten: int = 0
+    expired: int = 0
+    parked: int = 0
     seconds: float = 0.0
 
     def add(self, world: World) -> None:
@@ -23,12 +26,16 @@ class Tally:
         self.schedules += 1
         self.records += len(world.oracle.log)
         self.calls += len(world.script.calls)
+        self.forgotten += world.oracle.burials
+        self.expired += world.oracle.expired
+        self.parked += world.oracle.parked
         self.seconds += world.loop.time()
 
     def __str__(self) -> str:
         return (
             f"simulation: {self.schedules:,} seeded schedules, {self.records:,} ledger records, "
-            f"{self.calls:,} calls, {self.seconds / 3600:,.1f} h of virtual time"
+            f"{self.calls:,} calls, {self.parked:,} parked, {self.expired:,} expired, "
+            f"{self.forgotten:,} forgotten, {self.seconds / 3600:,.1f} h of virtual time"
         )
 
 

@@ -14,6 +14,7 @@ from streams.agents.commands import CommandAgent
 from streams.agents.outbox import Limits, OutboxAgent
 from streams.agents.retries import RetryAgent
 from streams.engine.delivery import Deliverer
+from streams.engine.end_of_life import EndOfLife
 from streams.engine.gate import Gate
 from streams.engine.held import Held
 from streams.engine.letters import Letters
@@ -22,7 +23,7 @@ from streams.engine.retry_writer import RetryWriter
 from streams.engine.work import Runner, Tasks
 from streams.engine.worker import Worker, WorkerTopics
 from streams.rules.buckets import BUCKETS
-from tests.sim.broker import BASE_MS, Broker, SimAppender, SimFlow, SimTail
+from tests.sim.broker import BASE_MS, WEEK_MS, Broker, SimAppender, SimFlow, SimTail
 from tests.sim.loop import LIFE, Life
 from tests.sim.memory import MemoryStore
 from tests.sim.target import Script, SimCaller, SimTargets
@@ -83,9 +84,17 @@ class Machine:
     """A machine on which a worker lives, dies, and lives again."""
 
     def __init__(
-        self, name: str, broker: Broker, rng: Random, *, targets: SimTargets, script: Script
+        self,
+        name: str,
+        broker: Broker,
+        rng: Random,
+        *,
+        targets: SimTargets,
+        script: Script,
+        window_ms: int = WEEK_MS,
     ) -> None:
         self.name = name
+        self.window_ms = window_ms
         self.broker = broker
         self.rng = rng
         self.targets = targets
@@ -159,6 +168,21 @@ class Machine:
         if self.life.frozen:
             self.broker.loop.thaw(self.life)
             self.appender.thaw()
+
+    def sweep(self) -> None:
+        """Let it look for what may be forgotten, as it does once a minute."""
+        if not self.life.dead:
+            self.broker.loop.call_soon(self._sweep, context=self.context)
+
+    def _sweep(self) -> None:
+        for partition in self.worker.partitions.values():
+            if partition.leads and not self.life.dead:
+                self.end_of_life.sweep(partition)
+
+    def release(self, target: str) -> None:
+        """It reads in the registry that a target is enabled again."""
+        if not self.life.dead:
+            self.broker.loop.call_soon(self.retries.release, target, context=self.context)
 
     # -- ownership ----------------------------------------------------------------------------
 
@@ -251,7 +275,7 @@ class Machine:
             topic="outbox",
             partitions=worker.partitions,
             limits=Limits(
-                max_bytes=10_000, max_depth=8, partitions=1, dedupe_window_ms=7 * 86_400_000
+                max_bytes=10_000, max_depth=8, partitions=1, dedupe_window_ms=self.window_ms
             ),
             runner=self.runner,
             deathmark=any_,
@@ -259,6 +283,7 @@ class Machine:
             follow_ups=follow_ups,
             **shared,
         )
+        self.end_of_life = EndOfLife(worker.partitions, time, dedupe_window_ms=self.window_ms)
         self.held = Held(time)
         self.retries = RetryAgent(
             buckets={topic: name for name, topic in RETRIES.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TypeAlias, TypeVar
 
@@ -30,10 +30,12 @@ class State:
     epoch: int = -1
     next: int = 0
     incarnation: bytes = bytes(16)
+    ages: frozenset[tuple[int, bytes]] = frozenset()
+    """When which activity's end of life is to be looked at; the log does not say it."""
 
     def copy(self) -> State:
         """The same, not shared."""
-        return State(dict(self.rows), dict(self.owed), self.epoch, self.next, self.incarnation)
+        return replace(self, rows=dict(self.rows), owed=dict(self.owed))
 
     def facts(self) -> tuple[dict[bytes, bytes], set[bytes], int]:
         """What two readers of the same log must agree on."""
@@ -88,7 +90,13 @@ class MemoryStore:
         self._dirty.add(key)
 
     def age(self, key: bytes, at_ms: int) -> None:
-        """The simulation's days are short: nothing grows old enough to be forgotten."""
+        self.state.ages |= {(at_ms, key)}
+
+    def aged(self, before_ms: int, limit: int) -> list[tuple[int, bytes]]:
+        return sorted(entry for entry in self.kept.ages if entry[0] < before_ms)[:limit]
+
+    def looked_at(self, key: bytes, at_ms: int) -> None:
+        self.state.ages -= {(at_ms, key)}
 
     def owe(self, key: bytes) -> None:
         self.state.owed.setdefault(key, self.state.next - 1)
@@ -118,7 +126,7 @@ class MemoryStore:
         for key in self._dirty:
             _copy(state.rows, kept.rows, key)
             _copy(state.owed, kept.owed, key)
-        kept.epoch, kept.next = state.epoch, state.next
+        kept.epoch, kept.next, kept.ages = state.epoch, state.next, state.ages
         kept.incarnation = state.incarnation
         self._dirty.clear()
 

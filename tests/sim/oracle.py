@@ -11,6 +11,7 @@ from streams.engine.partition import _row
 from streams.errors import RecordError
 from streams.model.activity import Activity
 from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
+from streams.rules.decide import CODE_EXPIRED
 from streams.rules.fold import LedgerRecord, fold
 from streams.rules.identity import delivery_id, delivery_key
 from streams.rules.triggers import letters_of, receipt_of
@@ -22,9 +23,9 @@ from streams.wire.codec import (
     encode_dead_letter,
 )
 from streams.wire.records import read_retry_headers
-from tests.sim.broker import Broker
+from tests.sim.broker import BASE_MS, WEEK_MS, Broker
 from tests.sim.memory import MemoryStore, Record, replay, without
-from tests.sim.target import Call, Script
+from tests.sim.target import LONGEST_WAIT_MS, Call, Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,23 @@ class Owed:
     key: bytes
     delivery_id: str
     activity: Activity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How long a world remembers, and how long it tries.
+
+    Attributes:
+        window_ms: The dedupe window.
+        max_age_ms: Of a delivery that is not settled (C-17).
+    """
+
+    window_ms: int = WEEK_MS
+    max_age_ms: int = 600_000
+
+
+ENDLESS = Bounds()
+"""Nothing expires or is forgotten."""
 
 
 @dataclass
@@ -48,16 +66,27 @@ class Oracle:
     broker: Broker
     script: Script
     max_attempts: int
+    bounds: Bounds = ENDLESS
     wrong: list[str] = field(default_factory=list)
     log: list[LedgerRecord] = field(default_factory=list)
     reader: MemoryStore = field(default_factory=MemoryStore)
-    claims: dict[bytes, tuple[bytes, bool, int]] = field(default_factory=dict)
+    claims: dict[bytes, tuple[bytes, bool, int, int]] = field(default_factory=dict)
+    """Token to the delivery, whether it is valid, its offset, and how often the delivery was forgotten."""
+    forgotten: dict[bytes, int] = field(default_factory=dict)
+    """Deliveries that nobody asked for again since they were forgotten, and when they were settled."""
+    skew_ms: int = 0
+    """How wrong a wall clock has ever been."""
+    burials: int = 0
+    expired: int = 0
+    parked: int = 0
     owed: dict[bytes, Owed] = field(default_factory=dict)
     replayed: set[tuple[bytes, int]] = field(default_factory=set)
     """Deliveries whose trigger came again after a redrive, with the budget that it opened."""
 
     def __post_init__(self) -> None:
-        self._claims_of: dict[tuple[bytes, int], set[int]] = {}
+        self._claims_of: dict[tuple[bytes, int, int], set[int]] = {}
+        self._lives: dict[bytes, list[int]] = {}
+        self._produced_ms: dict[bytes, int] = {}
         self._sources: dict[bytes, int] = {}
         self._carried: dict[str, dict[str, int]] = {}
         self._receipts: set[tuple[str, str, int]] = set()
@@ -104,26 +133,60 @@ class Oracle:
             case topic if topic.startswith("outbox.retry."):
                 for item in read_retry_headers(record.headers)[1]:
                     self._carried.setdefault(item.delivery_id, {})[topic] = record.offset
+                    self.parked += bool(item.parked_since_ms)
 
     def _ledger(self, record: Record) -> None:
         (entry,) = ledger_records([record])
         self.log.append(entry)
+        is_delivery = entry.kind is not Kind.OWNER and SEPARATOR in entry.key
+        before = self.row(entry.key) if is_delivery else None
         valid = fold(self.reader, entry)
-        if entry.kind is Kind.OWNER or SEPARATOR not in entry.key:
+        if not is_delivery:
             return
-        row = self.row(entry.key)
+        row, life = self.row(entry.key), len(self._lives.get(entry.key, ()))
         if entry.kind is Kind.CLAIM:
-            self.claims[entry.token] = (entry.key, valid, entry.offset)
+            self.claims[entry.token] = (entry.key, valid, entry.offset, life)
+        if valid and row is None and before is not None:
+            self._forgets(entry, before)
         if not valid or row is None:
             return
+        self.forgotten.pop(entry.key, None)
+        self._check_age(entry, row)
         self._seen_rows[entry.key, row.budget] = row
         if entry.kind is Kind.CLAIM:
-            spent = self._claims_of.setdefault((entry.key, row.budget), set())
+            spent = self._claims_of.setdefault((entry.key, life, row.budget), set())
             if row.attempts in spent:
                 self.violated(f"{name(entry.key)}: attempt {row.attempts} was claimed twice")
             spent.add(row.attempts)
             if len(spent) > self.max_attempts:
                 self.violated(f"{name(entry.key)}: {len(spent)} claims in budget {row.budget}")
+
+    def _forgets(self, entry: LedgerRecord, row: Row) -> None:
+        """A tombstone over a row: only what is settled goes, and not before its window is over."""
+        if row.phase not in (Phase.SENT, Phase.SKIPPED):
+            self.violated(f"{name(entry.key)}: forgotten while it was {row.phase}")
+        known_ms = self.now_ms - row.settled_ms
+        if known_ms < self.bounds.window_ms - 2 * self.skew_ms:
+            self.violated(f"{name(entry.key)}: forgotten after {known_ms} ms")
+        self.burials += 1
+        self._lives.setdefault(entry.key, []).append(row.settled_ms)
+        self.forgotten[entry.key] = row.settled_ms
+
+    def _check_age(self, entry: LedgerRecord, row: Row) -> None:
+        """Nothing expires before its time, or before a retry would be past it (C-17)."""
+        if entry.kind is Kind.REPORT and row.phase is Phase.DEAD and row.code == CODE_EXPIRED:
+            self.expired += 1
+            age_ms = self.now_ms - row.admitted_ms + (LONGEST_WAIT_MS if row.attempts else 0)
+            is_old = self._produced_ms.get(entry.key.partition(SEPARATOR)[0], 0) < (
+                self.now_ms - self.bounds.window_ms + self.skew_ms
+            )
+            if age_ms < self.bounds.max_age_ms - 2 * self.skew_ms and not is_old:
+                self.violated(f"{name(entry.key)}: expired after {age_ms} ms")
+
+    @property
+    def now_ms(self) -> int:
+        """The true time."""
+        return BASE_MS + int(self.broker.loop.time() * 1000)
 
     def _source(self, record: Record) -> None:
         try:
@@ -132,6 +195,11 @@ class Oracle:
             self.violated("the simulation produced what cannot be read")
             return
         self._sources[activity.key] = record.offset
+        self._produced_ms[activity.key] = record.timestamp
+        if self.reader.get(activity.key) is None:
+            for key in [k for k, o in self.owed.items() if o.activity.key == activity.key]:
+                if key in self.forgotten:  # a new activity, whatever it was before
+                    del self.forgotten[key], self.owed[key]
         first = next((o for o in self.owed.values() if o.activity.key == activity.key), None)
         if first is not None and first.activity.body != activity.body:
             return  # a conflict: nothing is owed for it
@@ -152,13 +220,19 @@ class Oracle:
         """Check a call at the moment in which it leaves."""
         row, who = call.row, f"{name(call.key)} attempt {call.row.attempts}"
         claim = self.claims.get(row.token)
+        call.life = 0 if claim is None else claim[3]
         if claim is None or not claim[1] or claim[2] != row.fence:
             self.violated(f"{who}: called without a valid claim in the log (D-001)")
         before = [
             c
             for c in self.script.calls
-            if c is not call and (c.key, c.row.budget) == (call.key, row.budget)
+            if c is not call and (c.key, c.life, c.row.budget) == (call.key, call.life, row.budget)
         ]
+        if call.life:
+            settled_ms = self._lives[call.key][call.life - 1]
+            produced_ms = self._produced_ms[call.key.partition(SEPARATOR)[0]]
+            if produced_ms < settled_ms - 3 * self.skew_ms:
+                self.violated(f"{who}: called again after it was settled and forgotten (D-006)")
         if any(c.row.attempts == row.attempts for c in before):
             self.violated(f"{who}: called twice")
         if len(before) >= self.max_attempts:
@@ -189,7 +263,7 @@ class Oracle:
         """Why a delivery cannot do without a trigger; empty when it can."""
         row = self.row(owed.key)
         if row is None:
-            return "it has no row"
+            return "" if owed.key in self.forgotten else "it has no row"
         if row.phase is Phase.QUEUED:
             return "it was redriven and waits for its replay"
         if not row.phase.is_settled:
@@ -232,15 +306,31 @@ class Oracle:
         for key in {owed.activity.key for owed in self.owed.values()}:
             stored = self.reader.get(key)
             activity = None if stored is None else decode_activity_row(stored.value)
-            if activity is None:
+            mine = [o.key for o in self.owed.values() if o.activity.key == key]
+            is_gone = all(k in self.forgotten for k in mine)
+            if activity is None and not is_gone:
                 wrong.append(f"{name(key)}: its activity has no row")
                 continue
-            letter = letters_of(activity, self.rows(key))
+            letter = None if activity is None else letters_of(activity, self.rows(key))
             expected = None if letter is None else encode_dead_letter(letter)
             if self._letters.get(key) != expected:
                 wrong.append(f"{name(key)}: the dead letter is not what the ledger says (rule 10)")
-            wrong += self._wrong_admission(key, activity)
+            if activity is not None and not any(k in self._lives for k in mine):
+                wrong += self._wrong_admission(key, activity)
         return wrong
+
+    def remembered(self) -> list[str]:
+        """What is settled and still known, in a world that has grown old; dead letters stay."""
+        stay = {owed.activity.key for owed in self.owed.values() if self._is_dead(owed.key)}
+        return [
+            f"{name(key)} is still known"
+            for key in self.reader.state.rows
+            if key.partition(SEPARATOR)[0] not in stay
+        ]
+
+    def _is_dead(self, key: bytes) -> bool:
+        row = self.row(key)
+        return row is not None and row.phase is Phase.DEAD
 
     def _wrong_admission(self, key: bytes, activity: ActivityRow) -> list[str]:
         owed = sum(1 for o in self.owed.values() if o.activity.key == key)

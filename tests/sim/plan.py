@@ -9,6 +9,7 @@ from random import Random
 
 from streams.model.ledger import Phase
 from tests.sim.loop import run_virtual
+from tests.sim.oracle import ENDLESS, Bounds
 from tests.sim.world import World, quiet
 
 TARGETS = ("strict-1", "strict-2", "idem-1", "idem-2")
@@ -24,8 +25,10 @@ KINDS = (
     ("further", 2),
     ("conflict", 2),
     ("redrive", 8),
-    ("skew", 1),
+    ("skew", 2),
     ("look_ups", 1),
+    ("sweep", 4),
+    ("disable", 2),
 )
 
 
@@ -58,7 +61,7 @@ def draw(seed: int) -> list[Happening]:
     for _ in range(rng.randint(3, 16)):
         (kind,) = rng.choices(names, weights)
         at = rng.uniform(0.0, busy_s)
-        is_worldly = kind in ("produce", "repeat", "further", "conflict", "redrive")
+        is_worldly = kind in ("produce", "repeat", "further", "conflict", "redrive", "disable")
         who = str(rng.randint(0, 3)) if is_worldly else rng.choice("ABC")
         plan.append(Happening(at, kind, who, rng.random()))
         later = at + rng.choice((0.05, 0.5, 2.0, 6.0)) * rng.uniform(0.5, 1.5)
@@ -68,11 +71,22 @@ def draw(seed: int) -> list[Happening]:
             case "crash":
                 plan.append(Happening(later, "start", who))
                 plan.append(Happening(at + rng.uniform(0.1, 3), "cut", rng.choice("ABC")))
+            case "disable":
+                plan.append(Happening(later, "enable", who))
             case "freeze":
                 plan.append(Happening(later, "thaw", who))
                 if rng.random() < 0.7:
                     plan.append(Happening(at + rng.uniform(0, 2), "cut", rng.choice("ABC")))
     return sorted(plan, key=lambda happening: happening.at)
+
+
+def bounds(seed: int) -> Bounds:
+    """How long the world of a seed remembers, and tries: half of them for ever, as far as they know."""
+    rng = Random(f"bounds {seed}")
+    return Bounds(
+        window_ms=rng.choice((ENDLESS.window_ms, ENDLESS.window_ms, 3_000, 12_000)),
+        max_age_ms=rng.choice((ENDLESS.max_age_ms, ENDLESS.max_age_ms, 4_000, 9_000)),
+    )
 
 
 async def live(seed: int, plan: Sequence[Happening]) -> World:
@@ -81,7 +95,7 @@ async def live(seed: int, plan: Sequence[Happening]) -> World:
     Raises:
         FailedError: a promise was broken.
     """
-    world = World(seed)
+    world = World(seed, bounds=bounds(seed))
     for happening in plan:
         await asyncio.sleep(max(0.0, happening.at - world.loop.time()))
         world.check()
@@ -94,6 +108,8 @@ def _befall(world: World, happening: Happening) -> None:
     who, how = happening.who, happening.how
     if happening.kind in _TO_MACHINES:
         _TO_MACHINES[happening.kind](world, who, how)
+    elif happening.kind in ("disable", "enable"):
+        getattr(world, happening.kind)(TARGETS[int(who)])
     elif happening.kind == "redrive":
         _redrive(world, how)
     else:
@@ -120,7 +136,7 @@ def _slow(world: World, who: str, how: float) -> None:
 
 
 def _skew(world: World, who: str, how: float) -> None:
-    world.machines[who].time.skew_ms = int(20_000 * (how - 0.5))
+    world.skew(who, int(20_000 * (how - 0.5)))
 
 
 def _look_ups(world: World, who: str, how: float) -> None:
@@ -138,6 +154,7 @@ _TO_MACHINES: dict[str, Callable[[World, str, float], None]] = {
     "slow": _slow,
     "skew": _skew,
     "look_ups": _look_ups,
+    "sweep": lambda world, who, how: world.machines[who].sweep(),
     "compact": lambda world, who, how: world.compact(how),
 }
 
@@ -189,24 +206,32 @@ def run(seed: int, plan: Sequence[Happening]) -> World:
 
 def explain(seed: int) -> str:
     """Why a seed fails: its plan without whatever can be left out, and the transcript of that."""
+    plan = shortened(seed)
+    if plan is None:
+        return f"seed {seed} holds"
+    befell = "\n".join(map(str, plan))
+    with quiet():
+        return f"seed {seed} fails with {bounds(seed)} and\n{befell}\n{failure_of(seed, plan)}"
+
+
+def shortened(seed: int) -> list[Happening] | None:
+    """The plan of a seed that fails, without whatever can be left out; None where it holds."""
     plan = draw(seed)
     with quiet():
-        last = _failure(seed, plan)
-        if last is None:
-            return f"seed {seed} holds"
+        if failure_of(seed, plan) is None:
+            return None
         at = 0
         while at < len(plan):
             shorter = plan[:at] + plan[at + 1 :]
-            failure = _failure(seed, shorter)
-            if failure is None:
+            if failure_of(seed, shorter) is None:
                 at += 1
             else:
-                plan, last = shorter, failure
-    befell = "\n".join(map(str, plan))
-    return f"seed {seed} fails with\n{befell}\n{last}"
+                plan, at = shorter, 0  # what was needed before may not be needed now
+    return plan
 
 
-def _failure(seed: int, plan: Sequence[Happening]) -> str | None:
+def failure_of(seed: int, plan: Sequence[Happening]) -> str | None:
+    """The transcript and what was wrong in the end; None where nothing was."""
     try:
         run(seed, plan)
     except AssertionError as failure:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from streams.model.ledger import Phase, Row
+import asyncio
+
+from streams.model.ledger import Kind, Phase, Row
+from streams.rules.fold import LedgerRecord
 from tests.sim.loop import run_virtual
+from tests.sim.machine import Machine
 from tests.sim.world import World, quiet
 
 KEY = b"x\x00strict-1"
@@ -53,3 +57,43 @@ async def dead(w: World, who: str = "A") -> None:
     w.produce("x", "strict-1")
     await until_phase(w, Phase.DEAD)
     await until_acknowledged(w, "outbox", 1)
+
+
+async def stray_owner(w: World) -> Machine:
+    """B's OWNER is on its way, and held, when A comes to lead; give B."""
+    b = w.machines["B"]
+    b.appender.hold("ledger")
+    w.move("B")
+    await asyncio.sleep(0.5)
+    await lead(w, "A", told=False)
+    return b
+
+
+async def letter_on_its_way(w: World) -> None:
+    """A gave x up, and its dead letter is held."""
+    w.machines["A"].appender.hold(LETTERS)
+    await lead(w, "A")
+    w.produce("x", "strict-1")
+    await until_phase(w, Phase.DEAD)
+    await asyncio.sleep(LETTER_S)
+
+
+async def redriven_over_a_late_letter(w: World) -> None:
+    """As `letter_on_its_way`; then B leads, writes the letter, and its redrive resolves it."""
+    await letter_on_its_way(w)
+    await lead(w, "B", told=False)
+    w.tell("A")
+    await until_acknowledged(w, "outbox", 1)
+    w.redrive(KEY)
+    await until_phase(w, Phase.QUEUED)
+    await until_acknowledged(w, "outbox.commands", 1)
+
+
+def claims_and_reports() -> list[LedgerRecord]:
+    """Rule 4: claim@1, OWNER@2, and a report@3 of the older epoch under the claim's token."""
+    return [
+        LedgerRecord(offset=0, key=b"\x00owner", kind=Kind.OWNER, epoch=-1, token=b"a", value=None),
+        LedgerRecord(offset=1, key=KEY, kind=Kind.CLAIM, epoch=0, token=b"t", value=b"claimed"),
+        LedgerRecord(offset=2, key=b"\x00owner", kind=Kind.OWNER, epoch=-1, token=b"b", value=None),
+        LedgerRecord(offset=3, key=KEY, kind=Kind.REPORT, epoch=0, token=b"t", value=b"sent"),
+    ]

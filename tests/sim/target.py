@@ -34,6 +34,9 @@ POLICY = Policy(
     max_idle=1,
 )
 
+LONGEST_WAIT_MS = 2_000 + 200 + 1_000
+"""Between two attempts: the longest delay, all of the jitter, what an answer may ask for."""
+
 ANSWERS: dict[str, Observation] = {
     "200": Observation(status=200),
     "400": Observation(status=400),
@@ -55,6 +58,8 @@ class Call:
     key: bytes
     row: Row
     answer: str
+    life: int = 0
+    """How often its delivery had been forgotten when it was claimed."""
     is_over: bool = False
     verdict: Verdict | None = None
 
@@ -72,6 +77,8 @@ class SimTargets:
     policy: Policy = POLICY
     slow_look_ups: float = 0.0
     """How many of the look-ups take a while."""
+    disabled: set[str] = field(default_factory=set)
+    """Targets whose deliveries are parked (C-17)."""
 
     async def find(self, tenant: str, recipient: Recipient) -> Target | Turned:
         if self.slow_look_ups and self.rng.random() < self.slow_look_ups:
@@ -83,6 +90,7 @@ class SimTargets:
             url=f"https://{key}.example/",
             idempotent=key.startswith("idem"),
             policy=self.policy,
+            enabled=key not in self.disabled,
         )
 
     def policy_of(self, tenant: str, recipient: Recipient) -> Policy:

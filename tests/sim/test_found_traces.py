@@ -16,15 +16,17 @@ from tests.sim.stage import (
     KEY,
     LETTER_S,
     LETTERS,
+    claims_and_reports,
     dead,
     lead,
     play,
+    redriven_over_a_late_letter,
+    stray_owner,
     until_acknowledged,
     until_led,
     until_phase,
     world,
 )
-from tests.sim.test_traces import claims_and_reports
 from tests.sim.world import FailedError
 
 # ── Traces that this simulation found ──
@@ -79,11 +81,7 @@ def test_a_claim_on_an_old_row_would_send_twice(monkeypatch):
 
 async def stray_owner_while_in_line() -> None:
     w = world()
-    b = w.machines["B"]
-    b.appender.hold("ledger")
-    w.move("B")
-    await asyncio.sleep(0.5)
-    await lead(w, "A", told=False)
+    b = await stray_owner(w)
     w.lasts_s = 0.9
     w.produce("y", "strict-1")
     await w.until(lambda: w.script.calls)
@@ -164,11 +162,7 @@ def test_a_dead_letter_waits_until_a_stray_owner_is_overruled():
 
     async def trace() -> None:
         w = world(strict_1="400")
-        b = w.machines["B"]
-        b.appender.hold("ledger")
-        w.move("B")
-        await asyncio.sleep(0.5)
-        await lead(w, "A", told=False)
+        b = await stray_owner(w)
         w.tell("B")
         w.produce("y", "strict-1")  # makes the letter of x wait for its turn
         await until_phase(w, Phase.DEAD, b"y\x00strict-1")
@@ -191,17 +185,7 @@ def test_a_correction_of_a_dead_letter_outlives_a_crash():
     async def trace() -> None:
         w = world(strict_1="400")
         a, b = w.machines["A"], w.machines["B"]
-        a.appender.hold(LETTERS)
-        await lead(w, "A")
-        w.produce("x", "strict-1")
-        await until_phase(w, Phase.DEAD)
-        await asyncio.sleep(LETTER_S)
-        await lead(w, "B", told=False)
-        w.tell("A")
-        await until_acknowledged(w, "outbox", 1)
-        w.redrive(KEY)
-        await until_phase(w, Phase.QUEUED)
-        await until_acknowledged(w, "outbox.commands", 1)
+        await redriven_over_a_late_letter(w)
         b.appender.hold(LETTERS)
         a.appender.release(LETTERS)
         await asyncio.sleep(1.5)
@@ -220,17 +204,7 @@ def test_a_worker_that_comes_back_does_not_trust_its_own_old_dead_letter():
     async def trace() -> None:
         w = world(strict_1="400")
         a, b = w.machines["A"], w.machines["B"]
-        a.appender.hold(LETTERS)
-        await lead(w, "A")
-        w.produce("x", "strict-1")
-        await until_phase(w, Phase.DEAD)
-        await asyncio.sleep(LETTER_S)
-        await lead(w, "B", told=False)
-        w.tell("A")
-        await until_acknowledged(w, "outbox", 1)
-        w.redrive(KEY)
-        await until_phase(w, Phase.QUEUED)
-        await until_acknowledged(w, "outbox.commands", 1)
+        await redriven_over_a_late_letter(w)
         b.letters_tail.hold(LETTERS)
         a.appender.release(LETTERS)
         await asyncio.sleep(0.5)

@@ -7,12 +7,13 @@ must befall the world for it, and the transcript: time, worker, event.
 from __future__ import annotations
 
 import os
+from unittest import mock
 
 import pytest
 
 from streams.engine.delivery import Deliverer
 from tests.sim.conftest import Tally
-from tests.sim.plan import draw, explain, run
+from tests.sim.plan import draw, explain, failure_of, run, shortened
 from tests.sim.world import quiet
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
@@ -56,3 +57,36 @@ def test_a_broken_engine_is_noticed_and_explained(monkeypatch):
     assert "fails with" in report
     assert "calls x" in report
     assert "was claimed twice" in report
+
+
+def test_a_failing_seed_is_told_without_what_does_not_matter(monkeypatch):
+    """
+    A plan of up to forty happenings is no explanation. What is left of it is what the failure needs:
+    without any one of them it does not come to pass.
+    """
+    monkeypatch.setattr(Deliverer, "_still_stands", staticmethod(lambda trigger, row: True))
+    seed, plan = next((s, p) for s in range(50, 120) if (p := shortened(s)) is not None)
+
+    assert len(plan) < len(draw(seed)) / 2
+    for at in range(len(plan)):
+        with quiet():
+            run(seed, plan[:at] + plan[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("without", "says"),
+    [
+        (
+            ("streams.engine.end_of_life.keep_until", lambda *_, **__: None),
+            "forgotten while it was",
+        ),
+        (("streams.rules.end_of_life.LOOK_AGAIN_MS", 10**12), "was never forgotten"),
+    ],
+    ids=["too early", "never"],
+)
+def test_a_worker_that_forgets_too_early_or_never_is_noticed(without, says):
+    """D-006, C-16: tombstones are among what the schedules disturb, and are looked at in the end."""
+    with quiet(), mock.patch(*without):
+        failures = (failure_of(seed, draw(seed)) for seed in range(300))
+
+        assert next(found for found in failures if found and says in found)

@@ -25,9 +25,13 @@ from tests.sim.stage import (
     LETTER_S,
     LETTERS,
     RETRY,
+    claims_and_reports,
     dead,
     lead,
+    letter_on_its_way,
     play,
+    redriven_over_a_late_letter,
+    stray_owner,
     until_acknowledged,
     until_led,
     until_phase,
@@ -67,11 +71,7 @@ def claim_without_fold(monkeypatch):
 async def own_again() -> None:
     """Rule 2: B's delayed OWNER lands after A's; all of A's claims would be void for ever."""
     w = world()
-    b = w.machines["B"]
-    b.appender.hold("ledger")
-    w.move("B")
-    await asyncio.sleep(0.5)
-    await lead(w, "A", told=False)
+    b = await stray_owner(w)
     w.tell("B")
     b.appender.release("ledger")
     await asyncio.sleep(0.1)
@@ -275,11 +275,7 @@ async def acknowledgements() -> None:
     """Rule 9: A's slow follow-up acknowledges a record that B has claimed from since."""
     w = world(strict_1="400")
     a, b = w.machines["A"], w.machines["B"]
-    a.appender.hold(LETTERS)
-    await lead(w, "A")
-    w.produce("x", "strict-1")
-    await until_phase(w, Phase.DEAD)
-    await asyncio.sleep(LETTER_S)
+    await letter_on_its_way(w)
     b.flow.hold("outbox")
     await lead(w, "B", told=False)
     w.redrive(KEY)
@@ -310,17 +306,7 @@ async def dead_letters_read_back() -> None:
     """Rule 10: A's dead letter is delayed; B dead-letters, redrives, writes the tombstone."""
     w = world(strict_1="400")
     a = w.machines["A"]
-    a.appender.hold(LETTERS)
-    await lead(w, "A")
-    w.produce("x", "strict-1")
-    await until_phase(w, Phase.DEAD)
-    await asyncio.sleep(LETTER_S)
-    await lead(w, "B", told=False)
-    w.tell("A")
-    await until_acknowledged(w, "outbox", 1)
-    w.redrive(KEY)
-    await until_phase(w, Phase.QUEUED)
-    await until_acknowledged(w, "outbox.commands", 1)
+    await redriven_over_a_late_letter(w)
     a.appender.release(LETTERS)
     await asyncio.sleep(0.5)
     w.answers["strict-1"] = "200"
@@ -379,16 +365,6 @@ def test_a_trace_breaks_a_promise_without_its_guard(trace, without, monkeypatch)
 
     with pytest.raises(AssertionError):
         play(trace)
-
-
-def claims_and_reports() -> list[LedgerRecord]:
-    """Rule 4: claim@1, OWNER@2, and a report@3 of the older epoch under the claim's token."""
-    return [
-        LedgerRecord(offset=0, key=b"\x00owner", kind=Kind.OWNER, epoch=-1, token=b"a", value=None),
-        LedgerRecord(offset=1, key=KEY, kind=Kind.CLAIM, epoch=0, token=b"t", value=b"claimed"),
-        LedgerRecord(offset=2, key=b"\x00owner", kind=Kind.OWNER, epoch=-1, token=b"b", value=None),
-        LedgerRecord(offset=3, key=KEY, kind=Kind.REPORT, epoch=0, token=b"t", value=b"sent"),
-    ]
 
 
 def readers_agree(records: list[LedgerRecord]) -> bool:

@@ -14,7 +14,6 @@ from unittest import mock
 import structlog
 
 from streams.model.ledger import OWNER_KEY, Row
-from streams.model.policy import Policy
 from streams.model.values import replace
 from streams.rules.decide import EffectMode
 from streams.wire.commands import Redrive, encode_command
@@ -23,10 +22,16 @@ from tests.sim.broker import BASE_MS, Broker
 from tests.sim.loop import VirtualLoop
 from tests.sim.machine import TOPICS, Machine
 from tests.sim.memory import MemoryStore, Record
-from tests.sim.oracle import Oracle, name
+from tests.sim.oracle import ENDLESS, Bounds, Oracle, name
 from tests.sim.target import POLICY, Call, Script, SimTargets
 
-DRAIN_S = 400
+AGED_S = 60
+"""A world with a longer dedupe window does not live to see its end."""
+
+LOOK_AGAIN_MS = 20_000
+"""In place of a day: worlds are short."""
+
+DRAIN_S = 1_500
 """How long a world that nobody disturbs any more may take to come to rest."""
 
 
@@ -37,7 +42,9 @@ class FailedError(AssertionError):
 class World:
     """To be made inside a running `VirtualLoop`, within `quiet()`."""
 
-    def __init__(self, seed: int, machines: str = "ABC", *, max_attempts: int = 3) -> None:
+    def __init__(
+        self, seed: int, machines: str = "ABC", *, max_attempts: int = 3, bounds: Bounds = ENDLESS
+    ) -> None:
         self.rng = Random(seed)
         self.loop = cast("VirtualLoop", asyncio.get_running_loop())
         self.broker = Broker(self.loop, self._stream("broker"), TOPICS)
@@ -47,12 +54,19 @@ class World:
         self.lasts_s: float | None = None
         self._answers_seed = self.rng.randbytes(8)
         self.script = Script(self._draw, self._called)
-        policy = POLICY if max_attempts == 3 else _with_attempts(max_attempts)
+        policy = replace(POLICY, max_attempts=max_attempts, max_age_ms=bounds.max_age_ms)
         self.targets = SimTargets(self._stream("targets"), policy)
-        self.oracle = Oracle(self.broker, self.script, max_attempts)
+        self.oracle = Oracle(self.broker, self.script, max_attempts, bounds)
         self.broker.on_land.append(self._landed)
         self.machines = {
-            n: Machine(n, self.broker, self._stream(n), targets=self.targets, script=self.script)
+            n: Machine(
+                n,
+                self.broker,
+                self._stream(n),
+                targets=self.targets,
+                script=self.script,
+                window_ms=bounds.window_ms,
+            )
             for n in machines
         }
         for machine in self.machines.values():
@@ -149,6 +163,25 @@ class World:
         taken = self.broker.topics["ledger"].compact(int(share * self.oracle.boundary()))
         self.say("broker", f"compaction takes {taken} ledger records")
 
+    def skew(self, who: str, by_ms: int) -> None:
+        """Set a machine's wall clock wrong."""
+        self.say(who, f"its clock is wrong by {by_ms} ms")
+        self.oracle.skew_ms = max(self.oracle.skew_ms, abs(by_ms))
+        self.machines[who].time.skew_ms = by_ms
+
+    def disable(self, target: str) -> None:
+        """An operator disables a target: what is for it is parked."""
+        self.say("operator", f"disables {target}")
+        self.targets.disabled.add(target)
+
+    def enable(self, target: str) -> None:
+        """An operator enables a target, and every worker reads of it."""
+        if target in self.targets.disabled:
+            self.say("operator", f"enables {target}")
+            self.targets.disabled.discard(target)
+            for machine in self.machines.values():
+                machine.release(target)
+
     def leads(self, who: str) -> bool:
         """Whether a machine believes to lead the partition."""
         machine = self.machines[who]
@@ -189,6 +222,8 @@ class World:
             machine.slow_until, machine.time.skew_ms = 0.0, 0
             machine.thaw()
             self.tell(machine.name)
+        for target in sorted(self.targets.disabled):
+            self.enable(target)
         alive = [m.name for m in self.machines.values() if not m.life.dead]
         if self.broker.owner not in alive:
             if not alive:
@@ -206,6 +241,23 @@ class World:
         left = self.oracle.unsettled()
         if left:
             raise FailedError(self.report("never came to rest:\n" + "\n".join(left)))
+        self._check_rest()
+        await self._grow_old()
+
+    async def _grow_old(self) -> None:
+        """Let time pass until all that may be forgotten is, where that comes to pass at all."""
+        window_s = self.oracle.bounds.window_ms / 1000
+        if window_s > AGED_S:
+            return
+        self.say("world", "time passes")
+        for _ in range(8):
+            await asyncio.sleep(window_s + 1)
+            self.machines[self.broker.owner].sweep()
+            await asyncio.sleep(1.0)
+            self.check()
+        left = self.oracle.remembered()
+        if left:
+            raise FailedError(self.report("was never forgotten:\n" + "\n".join(left)))
         self._check_rest()
 
     def _check_rest(self) -> None:
@@ -278,10 +330,6 @@ def _short(row: Row) -> str:
     return f"-> {row.phase} a{row.attempts} b{row.budget} f{row.fence} {row.code}"
 
 
-def _with_attempts(number: int) -> Policy:
-    return replace(POLICY, max_attempts=number)
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """Let the engine read the ledger through the simulation's tail, and log nothing."""
@@ -292,7 +340,10 @@ def quiet() -> Iterator[None]:
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        with mock.patch("streams.engine.restoring.read_all", read_all):
+        with (
+            mock.patch("streams.engine.restoring.read_all", read_all),
+            mock.patch("streams.rules.end_of_life.LOOK_AGAIN_MS", LOOK_AGAIN_MS),
+        ):
             yield
     finally:
         structlog.configure(**config)

@@ -21,7 +21,7 @@ from tests.sim.broker import BASE_MS
 from tests.sim.loop import run_virtual
 from tests.sim.machine import Quiet
 from tests.sim.target import POLICY
-from tests.unit.engine.protocol import KEY, Log, Member, row
+from tests.unit.engine.protocol import ACTIVITY_KEY, KEY, Log, Member, activity_row, row
 
 SENT = Judgement(verdict=Verdict.SENT, code="http_200", status=200)
 BUSY = Judgement(
@@ -121,11 +121,13 @@ class World:
 
 
 def with_a_world(scenario: Callable[[World], Awaitable[None]]) -> None:
-    """Play a scenario with a worker that leads, in virtual time."""
+    """Play a scenario with a worker that leads and knows the activity, in virtual time."""
 
     async def play() -> None:
         member = Member(Log())
         await member.lead()
+        member.partition.admit(ACTIVITY_KEY, activity_row())
+        await member.settle_down()
         await scenario(World(member))
         assert [] == member.faults
         assert 0 == len(member.partition.locks)
@@ -134,7 +136,8 @@ def with_a_world(scenario: Callable[[World], Awaitable[None]]) -> None:
 
 
 def kinds(world: World) -> list[Kind]:
-    return [record.kind for record in world.member.log.records[1:]]
+    """What was appended since it leads and the activity is admitted."""
+    return [record.kind for record in world.member.log.records[2:]]
 
 
 # ── An attempt ──
@@ -147,7 +150,7 @@ def test_a_new_delivery_is_claimed_called_reported_and_followed_up():
         assert await world.handle()
 
         assert [Kind.CLAIM, Kind.REPORT] == kinds(world)
-        assert [(1, 1)] == [(called.attempts, called.fence) for called in world.calls]
+        assert [(1, 2)] == [(called.attempts, called.fence) for called in world.calls]
         (what, settled) = world.wrote[0]
         assert ("follow-up", Phase.SENT) == (what, settled.phase)
         assert world.member.partition.row(KEY) == settled

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from streams.edge.store import Store
 from streams.engine.end_of_life import EndOfLife
 from streams.model.ledger import Kind, Phase
@@ -28,7 +30,10 @@ def given(member: Member, phase: Phase, settled_ms: int) -> EndOfLife:
 
 
 def test_an_activity_is_buried_with_its_deliveries_after_the_window(tmp_path: Path):
-    """D-006: rows of one activity become tombstones together, the activity's own last."""
+    """
+    D-006: rows of one activity become tombstones together, the activity's own first: none must lie of a
+    delivery whose activity is still known, or an old trigger would send it again.
+    """
 
     async def scenario(log: Log) -> None:
         member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
@@ -38,7 +43,7 @@ def test_an_activity_is_buried_with_its_deliveries_after_the_window(tmp_path: Pa
         member.time.skew_ms += WEEK_MS + 1
 
         assert 1 == ends.sweep(member.partition)
-        assert [(KEY, None), (ACTIVITY_KEY, None)] == [
+        assert [(ACTIVITY_KEY, None), (KEY, None)] == [
             (r.key, r.value) for r in member.ledger.pending
         ]
         member.land()
@@ -46,6 +51,29 @@ def test_an_activity_is_buried_with_its_deliveries_after_the_window(tmp_path: Pa
         assert member.partition.row(KEY) is None
         assert member.partition.activity(ACTIVITY_KEY) is None
         assert 0 == ends.sweep(member.partition), "nothing is left to look at"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("landing", [0, 1])
+def test_what_a_crash_left_of_a_burial_is_buried_in_the_next_sweep(tmp_path: Path, landing: int):
+    """Rows that nobody looked at again would stay in the ledger for ever."""
+
+    async def scenario(log: Log) -> None:
+        member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
+        await member.lead()
+        ends = given(member, Phase.SENT, settled_ms=member.time.now_ms())
+        member.time.skew_ms += WEEK_MS + 1
+        ends.sweep(member.partition)
+        member.land(landing)
+        member.ledger.pending.clear()
+        member.read()
+        member.time.skew_ms += 1
+
+        assert 1 == ends.sweep(member.partition)
+        member.land()
+        member.read()
+        assert [None, None] == [member.partition.store.get(k) for k in (KEY, ACTIVITY_KEY)]
 
     play(scenario)
 

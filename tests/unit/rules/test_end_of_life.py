@@ -48,6 +48,16 @@ def test_what_is_open_or_a_dead_letter_is_kept(phase: Phase):
     assert NOW + LOOK_AGAIN_MS == kept(2, row(Phase.SENT, NOW - 20 * DAY), row(phase))
 
 
+def test_rows_whose_activity_is_gone_are_forgotten_once_they_are_settled():
+    """What a crash left of a burial: the activity's tombstone lies first."""
+
+    def orphans(*rows: Row) -> int | None:
+        return keep_until(None, list(rows), now_ms=NOW, dedupe_window_ms=WEEK)
+
+    assert orphans(row(Phase.SENT, NOW - WEEK)) is None
+    assert NOW + LOOK_AGAIN_MS == orphans(row(Phase.SENT, NOW - WEEK), row(Phase.DEAD))
+
+
 def test_a_delivery_that_was_never_claimed_keeps_its_activity():
     """It has no row, but the activity's own row counts it: it waits in a delay topic."""
     assert NOW + LOOK_AGAIN_MS == kept(2, row(Phase.SENT, NOW - 20 * DAY))

@@ -17,7 +17,7 @@ from tests.chaos.checker import check
 from tests.chaos.folding import fold
 from tests.chaos.violations import Violation
 from tests.soak.plan import activities
-from tests.soak.site import KILLED, MAX_ATTEMPTS, Site
+from tests.soak.site import KILLED, MAX_ATTEMPTS, STEADY, Site
 
 BATCHES_PER_S: Final = 4
 LOOK_S: Final = 5.0
@@ -45,7 +45,8 @@ class Traffic:
         """Do all of it until the time has passed."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._produce(for_s))
-            others = [group.create_task(self._operate()), group.create_task(self._kill())]
+            work = (self._operate(), self._kill(), self._supervise())
+            others = [group.create_task(part) for part in work]
             await asyncio.sleep(for_s)
             for task in others:
                 task.cancel()
@@ -96,6 +97,17 @@ class Traffic:
             await asyncio.sleep(self._rng.uniform(*AWAY_S))
             self._site.start(KILLED)
 
+    async def _supervise(self) -> None:
+        """Start again what ends by itself, as an orchestrator would; the report says how often."""
+        while True:
+            await asyncio.sleep(1.0)
+            for name in STEADY:
+                worker = self._site.workers[name]
+                if not worker.runs:
+                    self.did[f"ends of {name} by itself"] += 1
+                    print(f"{name} ended by itself:\n{worker.tail(3)}", flush=True)
+                    self._site.start(name)
+
     async def settle(self) -> list[Violation]:
         """Wait until every delivery has its verdict and everything is acknowledged.
 
@@ -103,8 +115,9 @@ class Traffic:
             What the checker finds of the activities that it was shown, once nothing moves any more.
         """
         site, ends = self._site, time.monotonic() + REST_S
-        if not site.workers[KILLED].runs:
-            site.start(KILLED)
+        for name, worker in list(site.workers.items()):
+            if not worker.runs:
+                site.start(name)
         while True:
             await asyncio.sleep(2.0)
             is_late = time.monotonic() > ends

@@ -57,7 +57,7 @@ soak: setup ## Deliver at a steady low rate for MINUTES=60 and see that nothing 
 	@$(IN) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 mutants: setup ## Take each guard of the ledger protocol out and name the test that misses it.
-	@$(IN) .venv/bin/python tools/mutants.py $(ARGS)
+	@$(IN) .venv/bin/python -m tools.mutants $(ARGS)
 
 bench: setup ## Run the benchmark suite (ONLY=name, SCALE=0.1); each figure is a line name=value at the end.
 	@$(IN) .venv/bin/python -m tests.bench --scale $(SCALE) $(addprefix --only ,$(ONLY)) $(ARGS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -12,7 +11,6 @@ import msgspec
 from streams.model.ledger import ActivityRow, Phase, Row
 from streams.model.receipt import DeadLetter, Letter
 from streams.model.target import NAME_PATTERN
-from streams.rules.redaction import redact_url
 from streams.rules.triggers import letters_of
 from streams.wire.audit import AuditRecord
 
@@ -73,7 +71,7 @@ class SeenActivity(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     owed: int
 
 
-class SeenDelivery(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class SeenDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """One delivery, of its ledger row; the destination as operators may see it.
 
     Attributes:
@@ -174,12 +172,6 @@ def short_hash(text: bytes, size: int) -> bytes:
     return sha256(text).digest()[:size]
 
 
-@lru_cache(maxsize=20_000)
-def _shown_target(target: str) -> tuple[str, bytes]:
-    shown = redact_url(target) if "://" in target else target
-    return shown, short_hash(target.encode(), 8)
-
-
 def seen_activity(row: ActivityRow) -> SeenActivity:
     """What is kept of an activity's row."""
     return SeenActivity(
@@ -189,38 +181,6 @@ def seen_activity(row: ActivityRow) -> SeenActivity:
         first_seen_ms=row.first_seen_ms,
         ledger_entry_id=row.ledger_entry_id,
         owed=row.deliveries,
-    )
-
-
-def seen_delivery(
-    row: Row, owner: tuple[str, str], activity_hash: bytes, partition: int
-) -> SeenDelivery:
-    """What is kept of a delivery's row; `owner` is its tenant and activity ID."""
-    target, target_hash = _shown_target(row.target)
-    return SeenDelivery(
-        delivery_id=row.delivery_id,
-        tenant=owner[0],
-        activity_id=owner[1],
-        activity_hash=activity_hash,
-        target=target,
-        target_hash=target_hash,
-        partition=partition,
-        phase=row.phase,
-        attempts=row.attempts,
-        generation=row.generation,
-        budget=row.budget,
-        admitted_ms=row.admitted_ms,
-        first_claim_ms=row.first_claim_ms,
-        claimed_ms=row.claimed_ms,
-        due_ms=row.due_ms,
-        settled_ms=row.settled_ms,
-        http_status=row.status,
-        code=row.code,
-        cause=row.cause,
-        failure_phase=row.failure_phase,
-        reconciliation_required=row.reconciliation_required,
-        effect_unknown=row.effect_unknown,
-        provider_message_id=row.provider_message_id,
     )
 
 

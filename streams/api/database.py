@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from rocksdict import MemtableFactory, Options, Rdict, WriteBatch, WriteOptions
 
-from streams.api.kept_rows import HASH_BYTES, Kept, found_again, newest_first, seen, tenant_hash
+from streams.api.kept_rows import Kept, found_again, newest_first, seen, tenant_hash
 from streams.api.shapes import SeenActivity, SeenDelivery, SeenLetter
 from streams.edge.store import bounded_options
 from streams.errors import FatalError

@@ -9,7 +9,7 @@ import msgspec
 from aiokafka import ConsumerRecord
 
 from streams.api.database import Database, Writes
-from streams.api.kept_rows import HASH_BYTES, Kept, Owner, kept, owner, reassigned, rest_hash, seen
+from streams.api.kept_rows import HASH_BYTES, Owner, kept, owner, reassigned, rest_hash, seen
 from streams.api.shapes import (
     SeenActivity,
     SeenDelivery,

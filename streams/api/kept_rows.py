@@ -91,7 +91,7 @@ def owner(tenant: str, activity_id: str, activity_hash: bytes, partition: int) -
 
 @lru_cache(maxsize=50_000)
 def _told(rest: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """Of what follows an activity's key: the target, its hash, the whole's, and the target's part of a row."""
+    """Of what follows an activity's key: the target, its hash, the whole's, the target's part of a row."""
     target = rest.partition(b"\x00")[0]
     text = target.decode(errors="replace")
     shown = (redact_url(text) if "://" in text else text).encode()

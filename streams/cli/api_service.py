@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-import httpx
 from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
@@ -22,7 +21,7 @@ from streams.api.database import Database
 from streams.api.event_log import KafkaEventLog
 from streams.api.feed import Feed, Sources, cluster_id
 from streams.api.histories import Histories, HistoryFeed
-from streams.api.jwks import IssuedTokens
+from streams.api.jwks import Fetch, IssuedTokens
 from streams.api.provider_events import EventCounts, Intake, Provider, read_providers
 from streams.api.redriving import Redriver
 from streams.api.server import Listen, serve
@@ -133,7 +132,6 @@ class _Service:
     ) -> None:
         """Serve; what was started is stopped by `stack`, requests in flight first."""
         stack.callback(self._histories.close)
-        client = await stack.enter_async_context(httpx.AsyncClient(timeout=_JWKS_S))
         await self._events.start()
         stack.push_async_callback(self._events.stop)
         stack.push_async_callback(self._writer.stop)
@@ -143,7 +141,7 @@ class _Service:
             redriver=self._redriver,
             writer=self._writer,
             targets_topic=self._topics.targets,
-            authenticator=Authenticator(verifiers(self._settings, client)),
+            authenticator=Authenticator(await verifiers(self._settings, stack)),
             new_id=new_id,
             now_ms=self._clock.now_ms,
             more_routes=self._more_routes(providers),
@@ -174,28 +172,35 @@ def new_id() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{uuid.uuid4().hex[:20]}"
 
 
-def verifiers(settings: Settings, client: httpx.AsyncClient) -> tuple[Verifier, ...]:
-    """What knows callers by their tokens; none where nothing is set."""
+async def verifiers(settings: Settings, stack: AsyncExitStack) -> tuple[Verifier, ...]:
+    """What knows callers by their tokens; none where nothing is set. `stack` closes what it opens."""
     known = [
         (each.token.get_secret_value(), each.subject, each.tenants, each.scopes)
         for each in settings.tokens
     ]
     found: list[Verifier] = [StaticTokens(known)] if known else []
-    url = settings.api_jwks_url
-    if url:
-
-        async def fetch() -> dict[str, Any]:
-            try:
-                answer = await client.get(url)
-                answer.raise_for_status()
-                document: dict[str, Any] = answer.json()
-            except httpx.HTTPError as error:
-                raise OSError(type(error).__name__) from error
-            return document
-
+    if settings.api_jwks_url:
+        fetch = await _fetcher(settings.api_jwks_url, stack)
         found.append(
             IssuedTokens(
                 fetch, issuer=settings.api_jwks_issuer, audience=settings.api_jwks_audience
             )
         )
     return tuple(found)
+
+
+async def _fetcher(url: str, stack: AsyncExitStack) -> Fetch:
+    import httpx  # noqa: PLC0415 - 0.3 s, which a start without JWTs should not pay for
+
+    client = await stack.enter_async_context(httpx.AsyncClient(timeout=_JWKS_S))
+
+    async def fetch() -> dict[str, Any]:
+        try:
+            answer = await client.get(url)
+            answer.raise_for_status()
+            document: dict[str, Any] = answer.json()
+        except httpx.HTTPError as error:
+            raise OSError(type(error).__name__) from error
+        return document
+
+    return fetch

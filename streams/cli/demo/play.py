@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final
 
 from streams.cli.demo.children import DemoError
 from streams.cli.demo.evidence import Evidence
@@ -22,6 +20,9 @@ from streams.edge.log import Tail, read_all
 from streams.edge.producing import Sender
 from streams.settings import Settings
 from streams.topics import names
+
+if TYPE_CHECKING:
+    import httpx
 
 TICK_S: Final = 0.1
 PRODUCING_S: Final = 6.0
@@ -84,6 +85,8 @@ class Play:
         worker = self._stage.worker
         self._stage.start(worker)
         deadline = time.monotonic() + READY_S
+        import httpx  # noqa: PLC0415 - 0.3 s, which no other command should pay for
+
         async with httpx.AsyncClient(trust_env=False) as client:
             while not await _is_ready(client, self._stage.health):
                 worker.check()
@@ -160,6 +163,8 @@ class Play:
 
 
 async def _is_ready(client: httpx.AsyncClient, address: str) -> bool:
+    import httpx  # noqa: PLC0415 - as above
+
     with suppress(httpx.TransportError):
         return (await client.get(f"http://{address}/readyz")).is_success
     return False

@@ -57,7 +57,7 @@ def row(number: int, **fields: object) -> Row:
         "first_claim_ms": NOW_MS + number,
         "due_ms": NOW_MS + number + 60_000,
     }
-    return Row(**(given | fields))
+    return Row(**(given | fields))  # type: ignore[arg-type]
 
 
 def dead_row(number: int, **fields: object) -> Row:
@@ -221,7 +221,7 @@ class World:
         """The application over this view."""
         redriver = Redriver(
             self.view,
-            self.log,
+            self.log,  # type: ignore[arg-type]
             "commands",
             new_id=self.new_id,
             now_ms=lambda: NOW_MS,
@@ -231,7 +231,7 @@ class World:
             Parts(
                 desk=Desk(view=self.view, freshness=self.fresh, patience_s=patience_s),
                 redriver=redriver,
-                writer=self.log,
+                writer=self.log,  # type: ignore[arg-type]
                 targets_topic="targets",
                 authenticator=Authenticator(self.verifiers),
                 new_id=self.new_id,

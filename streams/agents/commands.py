@@ -185,8 +185,11 @@ class CommandAgent:
         return await partition.write(Kind.REPORT, key, cancelled)
 
     async def _adopt(self, partition: Partition, key: bytes, row: Row) -> None:
-        """Settle a claim that no task of ours holds (rule 5): never cancelled over. What it owes the world is
-        written by the trigger that it was made for, which was not acknowledged."""
+        """Settle a claim that no task of ours holds (rule 5): it is never cancelled over.
+
+        What the settled row owes the world is written by the trigger that the claim was made for: it was
+        not acknowledged, and comes again.
+        """
         late = await partition.await_adoption(key, row)
         if isinstance(late, bool):
             return

@@ -22,13 +22,13 @@ import structlog
 from rocksdict import MemtableFactory, Options, Rdict, WriteBatch, WriteOptions
 
 from streams.api.kept_rows import Kept, found_again, newest_first, seen, tenant_hash
-from streams.api.shapes import SeenActivity, SeenDelivery, SeenLetter
+from streams.api.shapes import SeenActivity, SeenDelivery, SeenJob, SeenLetter
 from streams.edge.store import bounded_options
 from streams.errors import FatalError
 
 log = structlog.get_logger(__name__)
 
-ACTIVITY, DELIVERY, LETTER = b"a", b"d", b"l"
+ACTIVITY, DELIVERY, LETTER, JOB = b"a", b"d", b"l", b"j"
 BY_ID, BY_LETTER_TIME = b"i", b"L"
 _POSITION: Final = b"p"
 _IDENTITY, _ALIVE, _COMPLETE = b"\x00identity", b"\x00alive", b"\x00complete"
@@ -41,6 +41,7 @@ _MARK: Final = struct.Struct(">qq")
 _encode: Final = msgspec.msgpack.Encoder().encode
 _activity: Final = msgspec.msgpack.Decoder(SeenActivity).decode
 _letter: Final = msgspec.msgpack.Decoder(SeenLetter).decode
+_job: Final = msgspec.msgpack.Decoder(SeenJob).decode
 
 
 class Database:
@@ -153,6 +154,15 @@ class Database:
         found = self._many([LETTER + each.encode() for each in letter_ids])
         return [None if raw is None else _letter(raw) for raw in found]
 
+    def job(self, job_id: str) -> SeenJob | None:
+        """One bulk redrive."""
+        raw = self._db.get(JOB + job_id.encode())
+        return None if raw is None else _job(raw)
+
+    def jobs(self) -> list[SeenJob]:
+        """All of them, whosever they are: they are few."""
+        return [_job(raw) for raw in self._many(list(self.scan(JOB, JOB))) if raw is not None]
+
     def _many(self, keys: list[bytes]) -> list[bytes | None]:
         return cast("list[bytes | None]", self._db.get(cast("Any", keys))) if keys else []
 
@@ -210,6 +220,10 @@ class Writes:
             self.batch.delete(ACTIVITY + activity_hash)
         else:
             self.batch.put(ACTIVITY + activity_hash, _encode(seen))
+
+    def job(self, job: SeenJob) -> None:
+        """Put a bulk redrive."""
+        self.batch.put(JOB + job.job_id.encode(), _encode(job))
 
     def delivery(self, before: Kept | None, after: Kept | None) -> None:
         """Put a delivery, or forget it, in rows and indexes."""

@@ -177,6 +177,7 @@ class Feed:
             self._tail.follow(topic, p, end, partial(self._put, topic, p))
         self._view.db.complete(self._clock.now_ms())
         self.is_ready = True
+        self._view.wake()
         log.info("view.ready")
 
     async def _until_drained(self, _seen: int, _total: int) -> None:

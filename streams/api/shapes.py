@@ -61,6 +61,8 @@ class SeenActivity(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     Attributes:
         owed: How many deliveries it owes or owed, those without a row included.
+        source_offset: Of the last record that brought it, in its partition of the outbox topic; -1 where
+            its row names none.
     """
 
     activity_id: str
@@ -69,6 +71,7 @@ class SeenActivity(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     first_seen_ms: int
     ledger_entry_id: str | None
     owed: int
+    source_offset: int
 
 
 class SeenDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +131,36 @@ class SeenAudit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     at_ms: int
 
 
+class JobEnd(StrEnum):
+    """How a bulk redrive ended."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+class SeenJob(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One bulk redrive, as the audit topic tells of it.
+
+    Attributes:
+        reason: Redacted.
+        detail: See `jobs.Detail`.
+        asked: Redrives of it that were committed.
+        end: None while it goes on.
+    """
+
+    job_id: str
+    tenant: str
+    subject: str
+    request_id: str
+    reason: str
+    effect_mode: str
+    detail: str
+    started_ms: int
+    asked: int = 0
+    end: JobEnd | None = None
+    ended_ms: int = 0
+
+
 class SeenLetter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One dead letter, open or resolved.
 
@@ -181,6 +214,7 @@ def seen_activity(row: ActivityRow) -> SeenActivity:
         first_seen_ms=row.first_seen_ms,
         ledger_entry_id=row.ledger_entry_id,
         owed=row.deliveries,
+        source_offset=max((each.offset for each in row.admissions), default=-1),
     )
 
 
@@ -229,3 +263,24 @@ def letter_of_audit(record: AuditRecord) -> SeenLetter:
         summary=record.summary,
         created_ms=record.created_ms,
     )
+
+
+def job_told(job: SeenJob | None, record: AuditRecord) -> SeenJob | None:
+    """A bulk redrive after one more audit record of it; None where nobody told of its start."""
+    if record.action == "job.start" and job is None:
+        return SeenJob(
+            job_id=record.job_id,
+            tenant=record.tenant,
+            subject=record.subject,
+            request_id=record.request_id,
+            reason=record.reason,
+            effect_mode=record.effect_mode,
+            detail=record.detail,
+            started_ms=record.at_ms,
+        )
+    if job is None:
+        return None
+    if record.action == "job.stop" and job.end is None:
+        end = JobEnd(record.code) if record.code in list(JobEnd) else JobEnd.STOPPED
+        return msgspec.structs.replace(job, end=end, ended_ms=record.at_ms)
+    return msgspec.structs.replace(job, asked=job.asked + (record.action == "redrive"))

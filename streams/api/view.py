@@ -21,7 +21,9 @@ from streams.api.shapes import (
     SeenActivity,
     SeenAudit,
     SeenDelivery,
+    SeenJob,
     SeenLetter,
+    job_told,
     letter_of,
     letter_of_audit,
     short_hash,
@@ -122,6 +124,7 @@ class View:
         """Take audit records: what was asked for, and what the letter said."""
         writes = Writes()
         letters: dict[str, SeenLetter] = {}
+        jobs: dict[str, SeenJob] = {}
         for record in records:
             try:
                 audit = decode_audit(record.value or b"")
@@ -133,6 +136,12 @@ class View:
                 before = self.db.letters([audit.dead_letter_id])[0] if known is None else known
                 letters[audit.dead_letter_id] = after = _with_audit(before, audit)
                 writes.letter(before, after)
+            if audit.job_id:
+                job = jobs.get(audit.job_id) or self.db.job(audit.job_id)
+                told = job_told(job, audit)
+                if told is not None:
+                    jobs[audit.job_id] = told
+                    writes.job(told)
         self._read(writes, AUDIT, records)
 
     def take_targets(self, records: Sequence[Record]) -> None:
@@ -176,6 +185,11 @@ class View:
         except TimeoutError:
             return holds()
         return True
+
+    async def until_always(self, holds: Callable[[], bool]) -> None:
+        """Wait until the view has taken what makes `holds` true, however long that takes."""
+        while not holds():
+            await self._changed.wait()
 
     # -- what is known --------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from streams.api.problems import Problem
+from streams.edge.failpoint import failpoint
 from streams.wire.audit import AuditRecord, encode_audit
 
 log = structlog.get_logger(__name__)
@@ -84,13 +85,16 @@ class AuditedWriter:
         try:
             producer = await self._started()
             await producer.begin_transaction()
+            failpoint("audit_unsent")
             value = encode_audit(audit)
             sent = [await producer.send(self._audit_topic, value, key=audit.tenant.encode())]
+            failpoint("command_unsent")
             sent += [
                 await producer.send(each.topic, each.value, key=each.key, partition=each.partition)
                 for each in records
             ]
             await asyncio.gather(*sent)
+            failpoint("transaction_uncommitted")
             committing = True
             await producer.commit_transaction()
         except (KafkaError, OSError, AssertionError, ValueError, asyncio.CancelledError) as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 
 from aiokafka.errors import KafkaError
@@ -14,17 +15,21 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
 from streams.api import observation_schemas, observations, provider_events
-from streams.api.app import Parts, build
+from streams.api.app import Parts, build, pages
 from streams.api.asking import Desk
 from streams.api.auth import Authenticator, StaticTokens, Verifier
+from streams.api.cancelling import Canceller
+from streams.api.content import ContentRoute, KafkaContents
 from streams.api.database import Database
 from streams.api.event_log import KafkaEventLog
 from streams.api.feed import Feed, Sources, cluster_id
 from streams.api.histories import Histories, HistoryFeed
+from streams.api.job_routes import JobRoutes
+from streams.api.jobs import RedriveJobs
 from streams.api.jwks import Fetch, IssuedTokens
 from streams.api.provider_events import EventCounts, Intake, Provider, read_providers
 from streams.api.redriving import Redriver
-from streams.api.server import Listen, serve
+from streams.api.server import Listen, serve, serve_pages
 from streams.api.view import View
 from streams.api.writer import AuditedWriter
 from streams.edge.clock import Clock
@@ -114,6 +119,18 @@ class _Service:
         self._redriver = Redriver(
             self._view, self._writer, topics.commands, new_id=new_id, now_ms=clock.now_ms
         )
+        self._canceller = Canceller(
+            self._view, self._writer, topics.commands, new_id=new_id, now_ms=clock.now_ms
+        )
+        self._jobs = RedriveJobs(
+            self._view,
+            self._writer,
+            self._redriver,
+            replica=settings.worker_id,
+            new_id=new_id,
+            now_ms=clock.now_ms,
+        )
+        self._contents = KafkaContents(options, topics.outbox, client_id=f"{client_id}-content")
         self._desk = Desk(view=self._view, freshness=self._feed)
         self._histories = Histories(settings.data_dir / "api-histories", identity)
         self._history_feed = HistoryFeed(
@@ -136,9 +153,11 @@ class _Service:
         stack.push_async_callback(self._events.stop)
         stack.push_async_callback(self._writer.stop)
         stack.push_async_callback(self._redriver.finish)
+        stack.push_async_callback(self._canceller.finish)
         parts = Parts(
             desk=self._desk,
             redriver=self._redriver,
+            canceller=self._canceller,
             writer=self._writer,
             targets_topic=self._topics.targets,
             authenticator=Authenticator(await verifiers(self._settings, stack)),
@@ -148,7 +167,22 @@ class _Service:
             more_paths=observation_schemas.paths(),
             registry=self._registry,
         )
-        await serve(build(parts), listen, self._feed.run, self._history_feed.run)
+        works: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self._feed.run,
+            self._history_feed.run,
+            self._work_jobs,
+        ]
+        address = self._settings.api_metrics_address
+        if address is not None:
+            host, port = split_address(address)
+            beside = Listen(host=host, port=port, setting="OUTBOX_API_METRICS_ADDRESS")
+            works.append(partial(serve_pages, pages(parts), beside))
+        await serve(build(parts), listen, *works)
+
+    async def _work_jobs(self) -> None:
+        """Go on with bulk redrives; only a view that has read all knows which letters are open."""
+        await self._view.until_always(lambda: self._feed.looks() > 0)
+        await self._jobs.run()
 
     def _more_routes(self, providers: Mapping[str, Provider]) -> list[Route]:
         intake = Intake(
@@ -161,7 +195,16 @@ class _Service:
             pause=asyncio.sleep,
             replica=self._settings.worker_id,
         )
+        content = ContentRoute(
+            desk=self._desk,
+            contents=self._contents,
+            writer=self._writer,
+            new_id=new_id,
+            now_ms=self._clock.now_ms,
+        )
         return [
+            *content.routes(),
+            *JobRoutes(desk=self._desk, jobs=self._jobs).routes(),
             *observations.routes(self._desk, self._histories),
             *provider_events.routes(intake),
         ]

@@ -236,7 +236,12 @@ def _requeue(row: Row, mode: EffectMode, now_ms: int) -> Row:
 def _cancel(row: Row, now_ms: int) -> Row:
     """Skipped (D-008). What earlier attempts may have done stays said; a claim is waited out before."""
     return replace(
-        row, phase=Phase.SKIPPED, code=CODE_CANCELLED, failure_phase=None, due_ms=0, settled_ms=now_ms
+        row,
+        phase=Phase.SKIPPED,
+        code=CODE_CANCELLED,
+        failure_phase=None,
+        due_ms=0,
+        settled_ms=now_ms,
     )
 
 

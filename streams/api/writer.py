@@ -62,6 +62,17 @@ class AuditedWriter:
         self._producer: AIOKafkaProducer | None = None
         self._turn = asyncio.Lock()
 
+    async def open(self) -> None:
+        """Connect, which aborts what an earlier process of this id left open: it holds all readers up.
+
+        Where that cannot be done now, the first write does it.
+        """
+        try:
+            async with asyncio.timeout(COMMIT_S), self._turn:
+                await self._started()
+        except (KafkaError, OSError, TimeoutError) as error:
+            log.warning("audit.not_opened", error=type(error).__name__)
+
     async def stop(self) -> None:
         """Disconnect; an open transaction is aborted by the next that uses this id."""
         await self._drop()
@@ -128,13 +139,16 @@ class AuditedWriter:
         return self._producer
 
     async def _abort(self, *, committing: bool) -> None:
-        """Abort what is open. A producer that cannot is thrown away: the next one's start aborts it."""
+        """Abort what is open, and throw the producer away: the next one's start aborts what is left.
+
+        It is not kept where the abort went well: after a record that the broker refused, aiokafka's next to
+        that partition fails with OutOfOrderSequenceNumber, for ever (measured).
+        """
         producer = self._producer
         if producer is not None and not committing:
             try:
                 async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1_000):
                     await producer.abort_transaction()
-                return
             except (KafkaError, OSError, AssertionError, ValueError, TimeoutError) as error:
                 log.warning("audit.not_aborted", error=type(error).__name__)
         await self._drop()

@@ -181,6 +181,7 @@ class _Service:
 
     async def _work_jobs(self) -> None:
         """Go on with bulk redrives; only a view that has read all knows which letters are open."""
+        await self._writer.open()
         await self._view.until_always(lambda: self._feed.looks() > 0)
         await self._jobs.run()
 

@@ -13,11 +13,9 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient
 
-from streams.edge.log import read_all
 from streams.model.receipt import Outcome
-from streams.wire.audit import AuditRecord, decode_audit
-from streams.wire.commands import Redrive, decode_command
 from tests.integration.api_process import ADMIN, BASE, OTHER, READER, ApiProcess, bearer, tenant
+from tests.integration.told import audited, commanded
 from tests.integration.world import Produced, World
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
@@ -329,30 +327,3 @@ async def test_without_its_audit_topic_nothing_is_redriven(kafka: str, world: Wo
     assert [503, 503] == [answer.status_code for answer in answers]
     assert "open" == (await api.get(f"/dead-letters/{letter_id}")).json()["state"]
     assert [] == [key for key, _ in await commanded(world) if key == b"urn:api:blind"]
-
-
-async def commanded(world: World) -> list[tuple[bytes, Redrive]]:
-    """The committed redrives, by activity key."""
-    found: list[tuple[bytes, Redrive]] = []
-
-    def take(_, records) -> None:
-        for record in records:
-            command = decode_command(record.value)
-            if isinstance(command, Redrive):
-                found.append((record.key, command))
-
-    partitions = dict.fromkeys(range(world.partitions), 0)
-    options = {"bootstrap_servers": world.brokers}
-    await read_all(options, world.topics.commands, partitions, take)
-    return found
-
-
-async def audited(world: World, letter_id: str):
-    """The committed audit records of one letter."""
-    found: list[AuditRecord] = []
-
-    def take(_, records) -> None:
-        found.extend(decode_audit(record.value) for record in records)
-
-    await read_all({"bootstrap_servers": world.brokers}, world.topics.audit, {0: 0}, take)
-    return [each for each in found if each.dead_letter_id == letter_id]

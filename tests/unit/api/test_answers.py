@@ -11,7 +11,7 @@ from streams.api.observation_schemas import paths
 from streams.api.openapi import document
 from tests.unit.api.desk import BASE, auth, dead_row, row
 
-CONTRACT = {
+CONTRACT: dict[str, dict[str, set[str]]] = {
     "get": {
         "/deliveries": {"activity_id", "status", "target", "limit", "cursor"},
         "/deliveries/{delivery_id}": set(),

@@ -49,6 +49,14 @@ async def until_ended(world, job_id):
     raise AssertionError(facts)
 
 
+async def until_paused(world):
+    for _ in range(500):
+        if PAUSE_S in world.pauses:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(world.pauses)
+
+
 def redriven(world):
     return {audit.dead_letter_id for audit in world.log.audits if audit.action == "redrive"}
 
@@ -158,8 +166,7 @@ async def test_a_job_waits_where_nothing_can_be_written_and_goes_on(world):
     async with working(world):
         job_id = (await started(world))["job_id"]
         world.log.fails = UNAVAILABLE
-        while PAUSE_S not in world.pauses:
-            await asyncio.sleep(0)
+        await until_paused(world)
         assert set() == redriven(world)
         world.log.fails = None
         await until_ended(world, job_id)

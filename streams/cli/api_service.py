@@ -27,7 +27,8 @@ from streams.api.histories import Histories, HistoryFeed
 from streams.api.job_routes import JobRoutes
 from streams.api.jobs import RedriveJobs
 from streams.api.jwks import Fetch, IssuedTokens
-from streams.api.provider_events import EventCounts, Intake, Provider, read_providers
+from streams.api.provider_events import EventCounts, Intake
+from streams.api.providers import Provider, read_providers
 from streams.api.redriving import Redriver
 from streams.api.server import Listen, serve, serve_pages
 from streams.api.view import View

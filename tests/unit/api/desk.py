@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from streams.api.app import Parts, build
 from streams.api.asking import Desk
@@ -156,6 +158,8 @@ class World:
     contents: Contents = field(default_factory=Contents)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     pauses: list[float] = field(default_factory=list)
+    more_routes: Callable[[Desk], Sequence[BaseRoute]] = lambda _: ()
+    more_paths: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self.database = Database(self.folder / "api", "cluster")
@@ -287,7 +291,12 @@ class World:
                 desk=desk,
                 redriver=redriver,
                 canceller=canceller,
-                more_routes=[*content.routes(), *JobRoutes(desk=desk, jobs=self.jobs).routes()],
+                more_routes=[
+                    *content.routes(),
+                    *JobRoutes(desk=desk, jobs=self.jobs).routes(),
+                    *self.more_routes(desk),
+                ],
+                more_paths=self.more_paths,
                 registry=self.registry,
                 writer=self.log,  # type: ignore[arg-type]
                 targets_topic="targets",

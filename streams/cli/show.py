@@ -27,10 +27,11 @@ def show_(
     settings = read_settings(env_file)
     with client_of(settings, tenant, token_file) as client:
         _, facts = ask(client, "GET", f"{BASE}/activities/{quote(activity_id, safe='')}")
-    show(facts, _lines(facts), as_json=as_json)
+    show(facts, lines_of(facts), as_json=as_json)
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
+def lines_of(facts: dict[str, Any]) -> list[str]:
+    """An activity as the API tells of it: a line for the whole, and one for each delivery."""
     head = (
         f"{facts['activity_id']} reach={facts['reach']} owed={facts['owed']}"
         f" unclaimed={facts['unclaimed']}"

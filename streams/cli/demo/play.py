@@ -84,12 +84,14 @@ class Play:
     async def _until_ready(self) -> None:
         worker = self._stage.worker
         self._stage.start(worker)
+        self._stage.start(self._stage.api)
         deadline = time.monotonic() + READY_S
         import httpx  # noqa: PLC0415 - 0.3 s, which no other command should pay for
 
         async with httpx.AsyncClient(trust_env=False) as client:
             while not await _is_ready(client, self._stage.health):
                 worker.check()
+                self._stage.api.check()
                 if time.monotonic() > deadline:
                     raise DemoError(f"the worker is not ready after {READY_S:.0f} s")
                 await asyncio.sleep(TICK_S)
@@ -123,6 +125,7 @@ class Play:
                 if task.done():
                     task.result()
             self._stage.receiver.check()
+            self._stage.api.check()
             self._crash()
             missing = unsettled(self._plan, self._seen)
             if not missing and self._is_back:
@@ -192,7 +195,7 @@ class _GrowingLog:
 async def read_everything(settings: Settings, calls: Path) -> Evidence:
     """Read all topics anew, to their ends, and the receiver's log: what is added up.
 
-    Nobody writes there any more, so there is no "not yet".
+    Everything is settled, so there is no "not yet".
     """
     options, topics = settings.kafka_options(), names(settings.prefix)
     seen = Evidence()

@@ -425,7 +425,10 @@ async def test_the_commands_speak_to_the_api(world: World, api: ApiProcess) -> N
     done = await asyncio.to_thread(run, *redrive)
     again = await asyncio.to_thread(run, *redrive)
 
-    assert "never" == json.loads(shown.stdout)["reach"]
+    facts = json.loads(shown.stdout)
+    assert "never" == facts["reach"]
+    (entry,) = facts["deliveries"][0]["observations"]
+    assert ("attempt", "http_400") == (entry["source"], entry["code"])
     assert (0, 1) == (done.returncode, again.returncode), done.stderr
     assert "status=queued" in done.stdout
     assert "409 already_resolved" in again.stderr

@@ -22,9 +22,10 @@ import structlog
 from rocksdict import MemtableFactory, Options, Rdict, WriteBatch, WriteOptions
 
 from streams.api.kept_rows import Kept, found_again, newest_first, seen, tenant_hash
-from streams.api.shapes import SeenActivity, SeenDelivery, SeenJob, SeenLetter
+from streams.api.shapes import SeenActivity, SeenDelivery, SeenJob, SeenLetter, seen_activity
 from streams.edge.store import bounded_options
 from streams.errors import FatalError
+from streams.wire.codec import decode_activity_row
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +40,6 @@ LAYOUT: Final = "2"
 _MARK: Final = struct.Struct(">qq")
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_activity: Final = msgspec.msgpack.Decoder(SeenActivity).decode
 _letter: Final = msgspec.msgpack.Decoder(SeenLetter).decode
 _job: Final = msgspec.msgpack.Decoder(SeenJob).decode
 
@@ -122,8 +122,12 @@ class Database:
 
     def activity(self, activity_hash: bytes) -> SeenActivity | None:
         """One activity."""
-        raw = self._db.get(ACTIVITY + activity_hash)
-        return None if raw is None else _activity(raw)
+        raw = self.activity_row(activity_hash)
+        return None if raw is None else seen_activity(decode_activity_row(raw))
+
+    def activity_row(self, activity_hash: bytes) -> bytes | None:
+        """One activity's row as the ledger holds it."""
+        return cast("bytes | None", self._db.get(ACTIVITY + activity_hash))
 
     def deliveries(self, places: Sequence[bytes]) -> list[SeenDelivery | None]:
         """Deliveries by their places, None for one that is gone."""
@@ -214,12 +218,12 @@ class Writes:
         """How far a topic partition was read."""
         self.batch.put(_POSITION + name.encode(), _MARK.pack(epoch, next_offset))
 
-    def activity(self, activity_hash: bytes, seen: SeenActivity | None) -> None:
-        """Put an activity, or forget it."""
-        if seen is None:
+    def activity(self, activity_hash: bytes, row: bytes | None) -> None:
+        """Put an activity's row, or forget it."""
+        if row is None:
             self.batch.delete(ACTIVITY + activity_hash)
         else:
-            self.batch.put(ACTIVITY + activity_hash, _encode(seen))
+            self.batch.put(ACTIVITY + activity_hash, row)
 
     def job(self, job: SeenJob) -> None:
         """Put a bulk redrive."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
@@ -11,19 +12,18 @@ from aiokafka import ConsumerRecord
 from streams.api.database import Database, Writes
 from streams.api.kept_rows import HASH_BYTES, Owner, kept, owner, reassigned, rest_hash, seen
 from streams.api.shapes import (
-    SeenActivity,
     SeenDelivery,
     letter_of_row,
     owner_of,
-    seen_activity,
     short_hash,
 )
 from streams.api.tokens import ledger_name
 from streams.model.ledger import SEPARATOR, Kind, Phase
 from streams.rules.fold import LedgerRecord, fold
 from streams.rules.identity import activity_key_of
-from streams.wire.codec import decode_activity_row, decode_row
+from streams.wire.codec import decode_row
 from streams.wire.records import ledger_mark
+from streams.wire.row_sketch import named_by
 
 Record: TypeAlias = ConsumerRecord[bytes, bytes]
 Item: TypeAlias = tuple[bytes, bytes | None]
@@ -103,7 +103,7 @@ class LedgerFolds:
         state = self._states[partition]
         changed, state.changed, state.size = state.changed, {}, 0
         writes = Writes()
-        _Emission(self._db, partition, is_fresh=False).put(writes, list(changed.items()))
+        _Emission(self._db, partition, changed, is_fresh=False).put(writes, changed.items())
         self._finish(writes, partition)
 
     def build(self, partition: int) -> Iterator[None]:
@@ -114,8 +114,9 @@ class LedgerFolds:
         state = self._states[partition]
         changed, state.changed, state.size = state.changed, {}, 0
         at_once = WRITTEN_AT_ONCE if state.is_fresh else WRITTEN_AT_ONCE * 5
-        emission = _Emission(self._db, partition, is_fresh=state.is_fresh)
-        for some in _in_slices(changed, at_once):
+        emission = _Emission(self._db, partition, changed, is_fresh=state.is_fresh)
+        items = iter(changed.items())
+        while some := list(islice(items, at_once)):
             if not state.is_fresh:
                 self._db.flush()
             writes = Writes()
@@ -131,38 +132,38 @@ class LedgerFolds:
         self._db.commit(writes)
 
 
-def _in_slices(changed: dict[bytes, bytes | None], size: int) -> Iterator[list[Item]]:
-    """Activities first: they know whose their deliveries are."""
-    activities: list[Item] = []
-    deliveries: list[Item] = []
-    for item in changed.items():
-        (deliveries if SEPARATOR in item[0] else activities).append(item)
-    for items in (activities, deliveries):
-        yield from (items[at : at + size] for at in range(0, len(items), size))
-
-
 class _Emission:
     """Turns changed rows of one partition into writes.
 
     Args:
+        changed: All of them, whatever part of them is put at once: an activity may stand behind its
+            deliveries, and knows whose they are.
         is_fresh: Whether the files hold nothing of this partition, so that nothing need be looked up.
     """
 
-    def __init__(self, database: Database, partition: int, *, is_fresh: bool) -> None:
+    def __init__(
+        self,
+        database: Database,
+        partition: int,
+        changed: Mapping[bytes, bytes | None],
+        *,
+        is_fresh: bool,
+    ) -> None:
         self._db = database
         self._partition = partition
+        self._changed = changed
         self._is_fresh = is_fresh
         self._owners: dict[bytes, Owner] = {}
 
-    def put(self, writes: Writes, changed: Sequence[Item]) -> None:
-        """Put activities, then deliveries: in rows, indexes and letters."""
+    def put(self, writes: Writes, some: Iterable[Item]) -> None:
+        """Put activities and deliveries: in rows, indexes and letters."""
         deliveries = []
-        for key, value in changed:
+        for key, value in some:
             own, separator, rest = key.partition(SEPARATOR)
             if separator:
                 deliveries.append((own, rest, value))
             else:
-                self._put_activity(writes, key, value, changed)
+                self._put_activity(writes, key, value)
         if self._is_fresh:
             self._put_fresh(writes, deliveries)
         else:
@@ -196,28 +197,25 @@ class _Emission:
         found = self._owners.get(key)
         if found is None:
             own = short_hash(key, HASH_BYTES)
-            known = None if self._is_fresh else self._db.activity(own)
-            tenant, name = owner_of(key) if known is None else (known.tenant, known.activity_id)
+            row = self._changed.get(key)
+            if row is None and not self._is_fresh:
+                row = self._db.activity_row(own)
+            tenant, name = owner_of(key) if row is None else named_by(key, row)
             found = self._owners[key] = owner(tenant, name, own, self._partition)
         return found
 
-    def _put_activity(
-        self, writes: Writes, key: bytes, value: bytes | None, changed: Sequence[Item]
-    ) -> None:
-        own = short_hash(key, HASH_BYTES)
-        found: SeenActivity | None = None
-        if value is not None:
-            found = seen_activity(decode_activity_row(value))
-            self._owners[key] = owner(found.tenant, found.activity_id, own, self._partition)
-            if not self._is_fresh and owner_of(key) != (found.tenant, found.activity_id):
-                self._reassign(writes, self._owners[key], changed)
-        writes.activity(own, found)
+    def _put_activity(self, writes: Writes, key: bytes, value: bytes | None) -> None:
+        whose = self._owner(key)
+        writes.activity(whose.activity_hash, value)
+        is_misleading = owner_of(key) != (whose.tenant, whose.activity_id)
+        if value is not None and not self._is_fresh and is_misleading:
+            self._reassign(writes, whose)
 
-    def _reassign(self, writes: Writes, own: Owner, changed: Sequence[Item]) -> None:
+    def _reassign(self, writes: Writes, own: Owner) -> None:
         """Correct deliveries that were read before their activity, whose key misled."""
         rewritten = {
             short_hash(activity_key_of(key), HASH_BYTES) + rest_hash(key.partition(SEPARATOR)[2])
-            for key, _ in changed
+            for key in self._changed
             if SEPARATOR in key
         }
         for place, before in self._db.deliveries_of(own.activity_hash):

@@ -14,7 +14,7 @@ import msgspec
 
 from streams.errors import SchemaError
 from streams.model.ledger import Phase
-from streams.wire.codec import decode_row, encode_row
+from streams.wire.codec import decode_activity_row, decode_row, encode_row
 from streams.wire.schemas import MARK, SchemaSet, schema_set
 
 Sketch: TypeAlias = tuple[bytes, bytes, int, bytes]
@@ -56,6 +56,19 @@ def _start(schemas: SchemaSet) -> re.Pattern[bytes]:
 _START: Final = _start(schema_set("ledger-delivery"))
 
 
+def _activity_head(schemas: SchemaSet) -> bytes:
+    names = [each["name"] for each in schemas.current["fields"][:3]]
+    if names != ["canonical_hash", "activity_id", "tenant"]:
+        raise SchemaError("ledger-activity: the leading fields moved; row_sketch must follow them")
+    # 32 bytes of hash: their number is written as @.
+    return MARK + schemas.fingerprint + b"@"
+
+
+_ACTIVITY_HEAD: Final = _activity_head(schema_set("ledger-activity"))
+_HEAD_BYTES: Final = len(_ACTIVITY_HEAD)
+_ID_AT: Final = _HEAD_BYTES + 32
+
+
 def sketch(value: bytes, target: bytes) -> Sketch:
     """Read what a delivery's row is found by.
 
@@ -80,6 +93,35 @@ def sketch(value: bytes, target: bytes) -> Sketch:
     row = decode_row(value)
     bare = encode_row(msgspec.structs.replace(row, target=""))
     return row.phase.value.encode(), row.delivery_id.encode(), row.admitted_ms, bare
+
+
+def named_by(key: bytes, row: bytes) -> tuple[str, str]:
+    """Tenant and activity ID as an activity's own row says, whose key is `key`.
+
+    The key says it too (interface.md §3), but an ID of the tenant `default` can look like another tenant's.
+    So the row is asked whether it says the same, which takes no decoding; where it does not, it is right.
+
+    Raises:
+        RecordError: as `decode_activity_row`.
+    """
+    tenant, bar, own = key.partition(b"|")
+    for name, activity_id in ((tenant, own), (b"default", key)) if bar else ((b"default", key),):
+        if row.startswith(_ACTIVITY_HEAD) and row.startswith(
+            _length(len(activity_id)) + activity_id + _length(len(name)) + name, _ID_AT
+        ):
+            return name.decode(), activity_id.decode()
+    known = decode_activity_row(row)
+    return known.tenant, known.activity_id
+
+
+@lru_cache(maxsize=4_096)
+def _length(size: int) -> bytes:
+    """A text's length as Avro writes it."""
+    rest, out = size << 1, bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*out, rest])
 
 
 @lru_cache(maxsize=4_096)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import RecordError
-from streams.model.ledger import Phase, Row
-from streams.wire.codec import decode_row, encode_row
-from streams.wire.row_sketch import sketch
+from streams.model.ledger import ActivityRow, Phase, Row
+from streams.wire.codec import decode_row, encode_activity_row, encode_row
+from streams.wire.row_sketch import named_by, sketch
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 TARGETS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=90) | st.just(
@@ -71,3 +71,26 @@ def test_a_phase_of_a_newer_version_is_refused():
 
     with pytest.raises(RecordError):
         sketch(known.replace(b"sent", b"sunk"), b"crm")
+
+
+@given(st.text(max_size=90), st.sampled_from(["default", "acme", "urn"]), st.booleans())
+def test_an_activitys_row_says_whose_it_is_whatever_its_key_looks_like(own, tenant, strange):
+    """Interface §3: `urn|9` of the tenant `default` is not the tenant `urn`'s 9; nor is a key that lies."""
+    row = encode_activity_row(
+        ActivityRow(
+            canonical_hash=bytes(31 if strange else 32),
+            activity_id=own,
+            tenant=tenant,
+            queue="outbox",
+        )
+    )
+    key = own if tenant == "default" else f"{tenant}|{own}"
+
+    assert (tenant, own) == named_by(key.encode(), row)
+    assert (tenant, own) == named_by(f"other|{own}".encode(), row)
+    assert ("default", f"urn|{own}") == named_by(
+        f"urn|{own}".encode(),
+        encode_activity_row(
+            ActivityRow(canonical_hash=bytes(32), activity_id=f"urn|{own}", tenant="default")
+        ),
+    )

@@ -1,8 +1,9 @@
-"""What others ask of a partition's owner: reopen a dead letter, note a report that came late."""
+"""What others ask of a partition's owner: reopen a dead letter, cancel, note a report that came late."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
@@ -15,14 +16,23 @@ from streams.engine.telling import Teller
 from streams.engine.work import Tasks
 from streams.errors import RecordError
 from streams.model.activity import Recipient
-from streams.model.ledger import Kind, Phase, Row
+from streams.model.ledger import SEPARATOR, Kind, Phase, Row
 from streams.model.policy import ACTIVITY
-from streams.rules.decide import Judged, RedriveAsked, decide
+from streams.model.receipt import Receipt
+from streams.rules.decide import LOST, CancelAsked, Judged, RedriveAsked, decide, is_cancelled
 from streams.rules.identity import activity_key_of
-from streams.wire.commands import LateReport, Redrive, decode_command
+from streams.rules.triggers import receipt_of
+from streams.wire.commands import Cancel, LateReport, Redrive, decode_command
 from streams.wire.records import position_of
 
 log = structlog.get_logger(__name__)
+
+
+class Receipts(Protocol):
+    """Tells producers; `FollowUps` does."""
+
+    async def tell(self, partition: Partition, activity_key: bytes, receipt: Receipt) -> None:
+        """Write a receipt; done when durable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +42,7 @@ class CommandAgent:
     partitions: dict[int, Partition]
     targets: Targets
     letters: Letters
+    receipts: Receipts
     tasks: Tasks
     teller: Teller
     time: Time
@@ -53,6 +64,8 @@ class CommandAgent:
                 self.tasks.spawn(self._late(lane, record, partition, command))
             case Redrive():
                 self.tasks.spawn(self._redrive(lane, record, partition, command))
+            case Cancel():
+                self.tasks.spawn(self._cancel(lane, record, partition, command))
 
     async def _late(
         self, lane: Lane, record: Record, partition: Partition, report: LateReport
@@ -126,3 +139,82 @@ class CommandAgent:
         # Also for a command that was applied before: the crash may have come between the two.
         await self.letters.write(partition, activity_key)
         lane.settle(record)
+
+    async def _cancel(
+        self, lane: Lane, record: Record, partition: Partition, command: Cancel
+    ) -> None:
+        """Skip the delivery that the command names, once no claim of it stands."""
+        activity_key = record.key or b""
+        while await partition.until_led(lane.assignment):
+            if partition.closing:
+                return  # not acknowledged: comes again to the next owner
+            found = _named(partition, activity_key, command.letter_id)
+            if found is None:
+                is_fresh = await partition.barrier()
+                if is_fresh and _named(partition, activity_key, command.letter_id) is None:
+                    break
+                continue
+            # A call of ours that is in flight holds the lock: this waits until it is settled.
+            async with partition.locks.hold(found):
+                if not await self._cancel_row(partition, found, command):
+                    continue
+            await self._tell_cancelled(partition, activity_key, found, command)
+            break
+        else:
+            return
+        lane.settle(record)
+
+    async def _cancel_row(self, partition: Partition, key: bytes, command: Cancel) -> bool:
+        """Under the delivery's lock, take the one step that its row calls for; False to look anew."""
+        row = partition.row(key)
+        if row is None:
+            return False
+        if row.phase is Phase.CLAIMED:
+            await self._adopt(partition, key, row)
+            return False
+        cancelled = decide(
+            row,
+            CancelAsked(command.letter_id),
+            now_ms=self.time.now_ms(),
+            jitter=0.0,
+            policy=ACTIVITY,
+            idempotent=False,
+        )
+        if cancelled is None:
+            return await partition.barrier() and partition.row(key) == row
+        return await partition.write(Kind.REPORT, key, cancelled)
+
+    async def _adopt(self, partition: Partition, key: bytes, row: Row) -> None:
+        """Settle a claim that no task of ours holds (rule 5): it is never cancelled over.
+
+        What the settled row owes the world is written by the trigger that the claim was made for: it was
+        not acknowledged, and comes again.
+        """
+        late = await partition.await_adoption(key, row)
+        if isinstance(late, bool):
+            return
+        report = LateReport(delivery_key=key, token=row.token, judgement=late or LOST)
+        settled = self._settled(partition, report, row)
+        if await partition.settle(partition.adopted(key, row), settled, report.judgement):
+            partition.forget_claim(row.token)
+
+    async def _tell_cancelled(
+        self, partition: Partition, activity_key: bytes, key: bytes, command: Cancel
+    ) -> None:
+        """Write the receipt, also of what was cancelled before: the crash may have come between the two."""
+        row, activity = partition.row(key), partition.activity(activity_key)
+        if row is None or activity is None or not is_cancelled(row, command.letter_id):
+            return
+        receipt = receipt_of(row, activity.activity_id, activity.tenant)
+        assert receipt is not None, "what is skipped is settled"
+        await self.receipts.tell(partition, activity_key, receipt)
+        log.info("delivery.cancelled", delivery_id=row.delivery_id, audit_id=command.audit_id)
+
+
+def _named(partition: Partition, activity_key: bytes, letter_id: str) -> bytes | None:
+    """The ledger key of the delivery in the budget that a command names, or None."""
+    for key, _ in partition.store.under(activity_key + SEPARATOR):
+        row = partition.row(key)
+        if row is not None and row.letter_id == letter_id:
+            return key
+    return None

@@ -198,7 +198,7 @@ class OutboxAgent:
             admitted_ms=decision.row.first_seen_ms,
             now_ms=self.time.now_ms(),
         )
-        await self.follow_ups.tell_unadmitted(partition, activity.key, receipt)
+        await self.follow_ups.tell(partition, activity.key, receipt)
         self.teller.not_taken(outcome)
         lane.settle(record)
 

@@ -15,9 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from streams.api.asking import Desk
+from streams.api.asking import Desk, tagged
 from streams.api.auth import Authenticator
+from streams.api.cancelling import Canceller
 from streams.api.guard import Guard, Rate
+from streams.api.measuring import ApiMetrics, Measured
 from streams.api.openapi import document
 from streams.api.problems import Problem, not_found
 from streams.api.redriving import Redriver
@@ -46,6 +48,7 @@ class Parts:
 
     desk: Desk
     redriver: Redriver
+    canceller: Canceller
     writer: AuditedWriter
     targets_topic: str
     authenticator: Authenticator
@@ -61,19 +64,17 @@ def build(parts: Parts) -> Starlette:
     """The application."""
     described = document(parts.more_paths)
 
-    async def openapi(_: Request) -> Response:
-        return JSONResponse(described)
+    async def openapi(request: Request) -> Response:
+        return tagged(request, JSONResponse(described))
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request) -> Response:
-        return Response(generate_latest(parts.registry), media_type="text/plain; version=0.0.4")
+        return _metrics(parts)
 
     async def readyz(_: Request) -> Response:
-        ready = parts.desk.freshness.is_ready
-        status = 200 if ready else 503
-        return JSONResponse({"status": "ok" if ready else "unavailable"}, status)
+        return _readiness(parts)
 
     targets = TargetRoutes(
         desk=parts.desk,
@@ -89,19 +90,56 @@ def build(parts: Parts) -> Starlette:
         is_open=lambda path: path == "/healthz" or path.startswith(SIGNED_BY_PROVIDERS),
         new_id=parts.new_id,
     )
+    routes: list[BaseRoute] = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        Route("/openapi.json", openapi),
+        *parts.more_routes,
+        *OperatorRoutes(
+            desk=parts.desk, redriver=parts.redriver, canceller=parts.canceller
+        ).routes(),
+        *targets.routes(),
+    ]
+    measured = Middleware(
+        Measured, metrics=ApiMetrics(parts.registry, parts.desk.freshness), routes=routes
+    )
+    return Starlette(
+        routes=routes,
+        middleware=[measured, guard],
+        exception_handlers={Problem: _problem, HTTPException: _http, Exception: _unexpected},
+    )
+
+
+def pages(parts: Parts) -> Starlette:
+    """The pages of the process itself, for an address that only its keepers reach: no token, no content."""
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_: Request) -> Response:
+        return _readiness(parts)
+
+    async def metrics(_: Request) -> Response:
+        return _metrics(parts)
+
     return Starlette(
         routes=[
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
-            Route("/openapi.json", openapi),
-            *parts.more_routes,
-            *OperatorRoutes(desk=parts.desk, redriver=parts.redriver).routes(),
-            *targets.routes(),
-        ],
-        middleware=[guard],
-        exception_handlers={Problem: _problem, HTTPException: _http, Exception: _unexpected},
+        ]
     )
+
+
+def _readiness(parts: Parts) -> Response:
+    ready = parts.desk.freshness.is_ready
+    status = 200 if ready else 503
+    return JSONResponse({"status": "ok" if ready else "unavailable"}, status)
+
+
+def _metrics(parts: Parts) -> Response:
+    return Response(generate_latest(parts.registry), media_type="text/plain; version=0.0.4")
 
 
 def _request_id(request: Request) -> str:

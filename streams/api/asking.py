@@ -6,8 +6,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -23,8 +25,14 @@ BODY_BYTES_MAX: Final = 16_384
 TEXT_MAX: Final = 2_048
 REASON_MAX: Final = 512
 AT_LEAST: Final = "at-least"
+_KEPT: Final = ("etag", "cache-control", "as-of", "offset-token")
+"""Headers that a 304 has too."""
+
+
+NOT_JSON: Final = Problem(400, "body_invalid", "The body must be JSON.")
 
 Choice = TypeVar("Choice", bound=StrEnum)
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class Freshness(Protocol):
@@ -119,15 +127,10 @@ class Asking:
         Raises:
             Problem: 400, 413 or 422.
         """
-        raw = b""
-        async for chunk in self.request.stream():
-            raw += chunk
-            if len(raw) > BODY_BYTES_MAX:
-                raise Problem(413, "body_too_large", f"At most {BODY_BYTES_MAX} bytes are read.")
         try:
-            value = json.loads(raw)
+            value = json.loads(await self._raw())
         except (ValueError, RecursionError):
-            raise Problem(400, "body_invalid", "The body must be JSON.") from None
+            raise NOT_JSON from None
         if not isinstance(value, dict) or set(value) != set(names):
             raise Problem(
                 422, "body_invalid", f"The body must be an object of exactly {', '.join(names)}."
@@ -135,6 +138,38 @@ class Asking:
         if not all(isinstance(each, str) for each in value.values()):
             raise Problem(422, "body_invalid", f"Each of {', '.join(names)} must be a text.")
         return value
+
+    async def struct(self, kind: type[Body]) -> Body:
+        """A JSON object of exactly this shape.
+
+        Raises:
+            Problem: 400, 413 or 422.
+        """
+        try:
+            value = json.loads(await self._raw(), parse_float=_number)
+        except (ValueError, RecursionError):
+            raise NOT_JSON from None
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            # Its message may repeat what was sent.
+            raise Problem(
+                422, "body_invalid", "The body must have the shape that the OpenAPI document gives."
+            ) from None
+
+    async def _raw(self) -> bytes:
+        raw = b""
+        async for chunk in self.request.stream():
+            raw += chunk
+            if len(raw) > BODY_BYTES_MAX:
+                raise Problem(413, "body_too_large", f"At most {BODY_BYTES_MAX} bytes are read.")
+        return raw
+
+
+def _number(text: str) -> float:
+    """A number with a point: 37.0 is a whole one (JSON Schema)."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def reason_of(fields: Mapping[str, str]) -> str:
@@ -183,9 +218,8 @@ class Desk:
             _check_query(request, parameters | {AT_LEAST})
             await self._until_fresh(request.query_params.get(AT_LEAST))
             done = await work(Asking(request=request, caller=caller, tenant=tenant))
-            return JSONResponse(
-                done.body, done.status, {**self._read_headers(done.visible_at), **done.headers}
-            )
+            headers = {**self._read_headers(done.visible_at), **done.headers}
+            return tagged(request, JSONResponse(done.body, done.status, headers))
 
         return answer
 
@@ -220,6 +254,24 @@ class Desk:
         as_of = {} if behind_s is None else {"as-of": f"{behind_s:.3f}"}
         token = (visible_at or self.view.positions()).token()
         return as_of | ({"offset-token": token} if token else {})
+
+
+def tagged(request: Request, response: Response) -> Response:
+    """The answer of a GET with its ETag; 304 where the caller has it already (RFC 9110, 13.1.2)."""
+    if request.method != "GET" or response.status_code != 200:
+        return response
+    tag = f'W/"{sha256(bytes(response.body)).hexdigest()[:24]}"'
+    response.headers["etag"] = tag
+    # Kept by whoever asked and by nobody between; asked for again each time.
+    response.headers["cache-control"] = "private, no-cache"
+    known = request.headers.get("if-none-match", "")
+    opaque = tag.removeprefix("W/")
+    if known.strip() != "*" and opaque not in {
+        each.strip().removeprefix("W/") for each in known.split(",")
+    }:
+        return response
+    kept = {name: response.headers[name] for name in _KEPT if name in response.headers}
+    return Response(status_code=304, headers=kept)
 
 
 def _check_query(request: Request, known: frozenset[str]) -> None:

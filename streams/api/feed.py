@@ -13,6 +13,7 @@ import structlog
 from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 
+from streams.api.rebuild import rebuild
 from streams.api.tokens import AUDIT, TARGETS, Positions, ledger_name, letters_name
 from streams.api.view import View
 from streams.edge.clock import Clock
@@ -25,9 +26,6 @@ Record: TypeAlias = ConsumerRecord[bytes, bytes]
 
 AT_ONCE: Final = 250
 """Records taken in one turn of the loop: 10 ms and less, so that answers go out between."""
-
-AT_ONCE_UNASKED: Final = 2_000
-"""While nobody may ask yet: a quarter more a second (27,000 and 37,000 rows/s of CPU, busy machine)."""
 
 LOOK_S: Final = 0.25
 """How often the view is compared with the ends of the log."""
@@ -86,6 +84,7 @@ class Feed:
         self._current_at: float | None = None
         self._ends = Positions({})
         self._looks = 0
+        self._ledger = sources.ledger
         self._read = self._routes(sources)
         self.is_ready = view.db.is_complete
         """Whether the view may be asked: it has seen the log to its end once, now or before."""
@@ -133,14 +132,22 @@ class Feed:
             StreamsError: the log cannot be read; the API must not go on showing an old view.
         """
         try:
+            with explained(self._options):
+                await self._tail.start()
+            if not self._view.db.is_complete:
+                await self._rebuild()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._take())
                 await self._catch_up()
-                await self._tail.start()
                 group.create_task(self._tail.run())
                 await self._look()
         finally:
             await self._tail.stop()
+
+    async def _rebuild(self) -> None:
+        with explained(self._options):
+            ends = await self._tail.end_offsets(self._ledger, range(self._view.partitions))
+            await rebuild(self._view, self._options, self._ledger, ends)
 
     async def _catch_up(self) -> None:
         """Read to the present ends in bulk; a log that is shorter than what we read is another one."""
@@ -160,7 +167,8 @@ class Feed:
             if any(end < starts[p] for p, end in read.items()):
                 log.warning("view.dropped", topic=topic, action="the log is shorter: read anew")
                 await self._drained.wait()
-                self._view.forget()
+                self.is_ready = False
+                await self._rebuild()
                 await self._catch_up()
                 return
             ends |= {(topic, p): end for p, end in read.items()}
@@ -169,6 +177,7 @@ class Feed:
             self._tail.follow(topic, p, end, partial(self._put, topic, p))
         self._view.db.complete(self._clock.now_ms())
         self.is_ready = True
+        self._view.wake()
         log.info("view.ready")
 
     async def _until_drained(self, _seen: int, _total: int) -> None:
@@ -186,9 +195,8 @@ class Feed:
             await self._filled.wait()
             while self._queue:
                 take, records = self._queue.popleft()
-                at_once = AT_ONCE if self.is_ready else AT_ONCE_UNASKED
-                for start in range(0, len(records), at_once):
-                    take(records[start : start + at_once])
+                for start in range(0, len(records), AT_ONCE):
+                    take(records[start : start + AT_ONCE])
                     await asyncio.sleep(0)
             self._filled.clear()
             self._drained.set()

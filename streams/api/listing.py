@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from streams.api.database import (
-    BY_LETTER_TIME,
+from streams.api.database import BY_LETTER_TIME, DELIVERY
+from streams.api.kept_rows import (
     BY_STATUS,
     BY_TARGET,
-    BY_TIME,
     HASH_BYTES,
-    OF_ACTIVITY,
+    PLACE_BYTES,
     status_byte,
     tenant_hash,
 )
@@ -32,7 +32,8 @@ SCANNED_MAX: Final = 5_000
 CURSOR_PATTERN: Final = "^([0-9a-f]{2}){1,160}$"
 _CURSOR: Final = re.compile(CURSOR_PATTERN.strip("^$"))
 
-_CHUNK: Final = 100
+_CHUNK_LEAST: Final = 20
+"""Rows read at once at least: where filters leave few of them, many are looked at."""
 _TIME_BYTES: Final = 8
 
 
@@ -71,25 +72,25 @@ def deliveries(view: View, asked: Asked) -> Page[SeenDelivery]:
     Raises:
         Problem: 400, a cursor that is none of ours.
     """
-    prefix = _index(asked)
+    prefixes = _indexes(asked)
+    of_activity = prefixes[0][1:] if asked.activity_id is not None else b""
 
-    def read(keys: list[bytes]) -> list[SeenDelivery | None]:
-        found = view.db.deliveries([key[-HASH_BYTES:] for key in keys])
+    def read(rests: list[bytes]) -> list[SeenDelivery | None]:
+        found = view.db.deliveries([(of_activity + rest)[-PLACE_BYTES:] for rest in rests])
         return [seen if seen is not None and asked.matches(seen) else None for seen in found]
 
-    return _page(view, prefix, asked.cursor, asked.limit, read=read)
+    return _page(view, prefixes, asked.cursor, asked.limit, read=read)
 
 
-def _index(asked: Asked) -> bytes:
-    """The narrowest index that holds all that is wanted."""
+def _indexes(asked: Asked) -> list[bytes]:
+    """The narrowest indexes that together hold all that is wanted, and are in one order."""
     tenant = tenant_hash(asked.tenant)
     if asked.activity_id is not None:
-        return OF_ACTIVITY + short_hash(activity_key(asked.tenant, asked.activity_id), HASH_BYTES)
+        return [DELIVERY + short_hash(activity_key(asked.tenant, asked.activity_id), HASH_BYTES)]
     if asked.target is not None:
-        return BY_TARGET + tenant + short_hash(asked.target.encode(), 8)
-    if asked.status is not None:
-        return BY_STATUS + tenant + status_byte(asked.status)
-    return BY_TIME + tenant
+        return [BY_TARGET + tenant + short_hash(asked.target.encode(), 8)]
+    statuses = list(Status) if asked.status is None else [asked.status]
+    return [BY_STATUS + tenant + status_byte(status) for status in statuses]
 
 
 def letters(
@@ -103,9 +104,9 @@ def letters(
     prefix = BY_LETTER_TIME + tenant_hash(tenant)
     skipped = 0
 
-    def read(keys: list[bytes]) -> list[SeenLetter | None]:
+    def read(rests: list[bytes]) -> list[SeenLetter | None]:
         nonlocal skipped
-        ids = [key[len(prefix) + _TIME_BYTES :].decode() for key in keys]
+        ids = [rest[_TIME_BYTES:].decode() for rest in rests]
         rows: list[SeenLetter | None] = []
         for letter in view.db.letters(ids):
             wanted = letter is not None and letter.tenant == tenant
@@ -117,40 +118,38 @@ def letters(
             rows.append(letter if wanted else None)
         return rows
 
-    return _page(view, prefix, cursor, limit, read=read, scanned_max=SCANNED_MAX + offset)
+    return _page(view, [prefix], cursor, limit, read=read, scanned_max=SCANNED_MAX + offset)
 
 
 def _page(
     view: View,
-    prefix: bytes,
+    prefixes: Sequence[bytes],
     cursor: str | None,
     limit: int,
     *,
     read: Callable[[list[bytes]], list[Row | None]],
     scanned_max: int = SCANNED_MAX,
 ) -> Page[Row]:
-    """Up to `limit` rows of the keys under `prefix` that `read` wants."""
-    start = prefix if cursor is None else prefix + _read_cursor(cursor) + b"\x00"
+    """Up to `limit` rows of the keys under `prefixes` that `read` wants; it gets what follows these."""
+    after = b"" if cursor is None else _read_cursor(cursor) + b"\x00"
     rows: list[Row] = []
     scanned = 0
-    keys = view.db.scan(prefix, start)
-    while chunk := list(itertools.islice(keys, _CHUNK)):
-        for key, row in zip(chunk, read(chunk), strict=True):
+    rests = heapq.merge(*(_rests(view, prefix, after) for prefix in prefixes))
+    while chunk := list(itertools.islice(rests, max(limit, _CHUNK_LEAST) + 1)):
+        found = read(chunk)
+        for at, row in enumerate(found):
             scanned += 1
             if row is not None:
                 rows.append(row)
             if len(rows) == limit or scanned >= scanned_max:
-                return Page(rows, _cursor(key[len(prefix) :]) if _more(view, prefix, key) else None)
+                is_more = at + 1 < len(chunk) or next(rests, None) is not None
+                return Page(rows, chunk[at].hex() if is_more else None)
     return Page(rows, None)
 
 
-def _more(view: View, prefix: bytes, key: bytes) -> bool:
-    following: Iterator[bytes] = view.db.scan(prefix, key + b"\x00")
-    return next(following, None) is not None
-
-
-def _cursor(rest: bytes) -> str:
-    return rest.hex()
+def _rests(view: View, prefix: bytes, after: bytes) -> Iterator[bytes]:
+    size = len(prefix)
+    return (key[size:] for key in view.db.scan(prefix, prefix + after))
 
 
 def _read_cursor(text: str) -> bytes:

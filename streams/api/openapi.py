@@ -19,7 +19,9 @@ _PROBLEMS: Final = {
     401: "No valid bearer token.",
     403: "The token lacks the scope, or is not for that tenant.",
     404: "There is none, or it is another tenant's.",
-    409: "Resolved already, nothing that could be reopened, or not read as far as `at-least` says.",
+    409: "Settled, resolved or ended already, nothing that could be reopened, or not read as far as"
+    " `at-least` says.",
+    410: "The content is kept nowhere any more.",
     413: "The body is too large.",
     422: "The body is not what is asked for.",
     429: "Too many requests with this token.",
@@ -67,6 +69,12 @@ _LETTER_FILTERS: Final = [
     _query("offset", _number(0, OFFSET_MAX, 0), "Rows to pass over; `cursor` costs less."),
     _CURSOR,
 ]
+_KNOWN: Final = {
+    "name": "If-None-Match",
+    "in": "header",
+    "schema": {"type": "string"},
+    "description": "The `etag` of an earlier answer: 304 where this one would say the same.",
+}
 _READ_HEADERS: Final = {
     "as-of": {
         "schema": {"type": "string"},
@@ -99,26 +107,40 @@ def _answers(status: dict[int, str], schema: str, *problems: int) -> Schema:
     return good | bad
 
 
-def _get(name: str, summary: str, schema: str, parameters: list[Schema], *problems: int) -> Schema:
+def _get(
+    name: str,
+    summary: str,
+    schema: str,
+    parameters: list[Schema],
+    *problems: int,
+    scope: str = READ,
+) -> Schema:
     return {
         "get": {
             "operationId": name,
             "summary": summary,
-            "parameters": [_TENANT, *parameters, _AT_LEAST],
-            "responses": _answers({200: "As asked."}, schema, *problems),
-            "security": [{"bearer": [READ]}],
+            "parameters": [_TENANT, *parameters, _AT_LEAST, _KNOWN],
+            "responses": _answers({200: "As asked."}, schema, *problems)
+            | {"304": {"description": "What `If-None-Match` names is what would be answered."}},
+            "security": [{"bearer": [scope]}],
         }
     }
 
 
+_DONE: Final = {
+    200: "Done, and visible.",
+    202: "Written; the owner has not answered yet: ask Location.",
+}
+
+
 def _post(
-    name: str, about: tuple[str, str], schemas: tuple[str, str], parameters: list[Schema]
+    name: str,
+    about: tuple[str, str],
+    schemas: tuple[str, str],
+    parameters: list[Schema],
+    done: dict[int, str] | None = None,
 ) -> Schema:
     asked, answered = schemas
-    done = {
-        200: "Done, and visible.",
-        202: "Written; the owner has not answered yet: ask Location.",
-    }
     return {
         "post": {
             "operationId": name,
@@ -129,7 +151,7 @@ def _post(
                 "required": True,
                 "content": {"application/json": {"schema": ref(asked)}},
             },
-            "responses": _answers(done, answered, 404, 413, 422),
+            "responses": _answers(done or _DONE, answered, 404, 413, 422),
             "security": [{"bearer": [ADMIN]}],
         }
     }
@@ -143,6 +165,63 @@ _REDRIVE: Final = (
         " the same content (D-069, D-075)."
     ),
 )
+
+
+_CANCEL: Final = (
+    "Take a delivery back",
+    (
+        "Before it is settled. A call in flight is waited for, and what it comes to stands: 409 where that"
+        " settled it. A delivery that was never claimed has no id yet; park its target instead."
+    ),
+)
+_JOB: Final = (
+    "Redrive all letters that a filter finds open",
+    (
+        "Each with an audit record of its own, no faster than said. It goes on without its caller and after a"
+        " restart; those that are given up after its start are not its own."
+    ),
+)
+_REVEAL: Final = [
+    _query("reveal", {"type": "string", "const": "masked"}, "There is no other way.")
+    | {"required": True},
+    _query(
+        "reason",
+        {"type": "string", "minLength": 1, "maxLength": 512},
+        "Stands in the audit, redacted.",
+    ),
+]
+
+
+def _operations() -> dict[str, Schema]:
+    """Cancel, content and bulk redrive."""
+    one, job = _path("delivery_id"), _path("job_id")
+    list_jobs = _get("listRedriveJobs", "The tenant's jobs, the newest first", "JobList", [])
+    start = _post(
+        "startRedriveJob", _JOB, ("JobRequest", "Job"), [], {202: "Started: ask Location."}
+    )
+    return {
+        f"{BASE}/deliveries/{{delivery_id}}:cancel": _post(
+            "cancelDelivery", _CANCEL, ("SwitchRequest", "Cancel"), [one]
+        ),
+        f"{BASE}/deliveries/{{delivery_id}}/content": _get(
+            "revealContent",
+            "What is delivered, masked; audited before it is answered (D-044..047)",
+            "Content",
+            [one, *_REVEAL],
+            *(404, 410),
+            scope=ADMIN,
+        ),
+        f"{BASE}/redrive-jobs": list_jobs | start,
+        f"{BASE}/redrive-jobs/{{job_id}}": _get(
+            "getRedriveJob", "One job, and how far it is", "Job", [job], 404
+        ),
+        f"{BASE}/redrive-jobs/{{job_id}}:stop": _post(
+            "stopRedriveJob",
+            ("Stop a job", "What it reopened stays so. Audited."),
+            ("SwitchRequest", "Job"),
+            [job],
+        ),
+    }
 
 
 def _paths() -> dict[str, Schema]:
@@ -180,7 +259,10 @@ def _paths() -> dict[str, Schema]:
         f"{BASE}/targets/{{name}}:disable": _post(
             "disableTarget", ("Park a target", "Nothing is lost or spent. Audited."), switch, name
         ),
-    }
+        f"{BASE}/targets/{{name}}:pause": _post(
+            "pauseTarget", ("Park a target", "The same as `:disable`."), switch, name
+        ),
+    } | _operations()
 
 
 def document(more_paths: dict[str, Schema] | None = None) -> dict[str, Any]:

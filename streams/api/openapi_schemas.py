@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from streams.api.shapes import Reach, Status
+from streams.api.jobs import RATE_PER_S_MAX
+from streams.api.shapes import JobEnd, Reach, Status
 from streams.model.ledger import FailurePhase, Phase
 from streams.rules.decide import EffectMode
 
@@ -179,6 +180,86 @@ TARGET: Final = an_object(
         "updated_ms": TIME,
     }
 )
+FILTER: Final[Schema] = {
+    "type": "object",
+    "description": "All that is given must fit; at least one is.",
+    "properties": {
+        "target": {**TEXT, "description": "A name, or an inbox URL."},
+        "code": TEXT,
+        "failure_phase": TEXT,
+        "activity_id": TEXT,
+        "created_from_ms": TIME,
+        "created_to_ms": TIME,
+    },
+    "minProperties": 1,
+    "additionalProperties": False,
+}
+JOB: Final = an_object(
+    {
+        "job_id": TEXT,
+        "state": one_of(("running", *JobEnd)),
+        "effect_mode": one_of(EffectMode),
+        "filter": FILTER,
+        "rate_per_s": NUMBER,
+        "redriven": {**NUMBER, "description": "Letters that it asked for."},
+        "left": {
+            "type": ["integer", "null"],
+            "description": "Letters that wait; null where this replica does not know.",
+        },
+        "started_ms": TIME,
+        "ended_ms": or_null(TIME),
+    },
+    {
+        "job_id": "019b3c1f2b6a4f6d9a7be1a2b3c4d5e6",
+        "state": "running",
+        "effect_mode": "reconcile_replay",
+        "filter": {"target": "crm", "code": "http_503"},
+        "rate_per_s": 10,
+        "redriven": 120,
+        "left": 880,
+        "started_ms": 1767225615060,
+        "ended_ms": None,
+    },
+)
+JOB_REQUEST: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "reason": REASON,
+        "effect_mode": one_of(EffectMode),
+        "filter": FILTER,
+        "rate_per_s": {"type": "integer", "minimum": 1, "maximum": RATE_PER_S_MAX, "default": 10},
+    },
+    "required": ["reason", "effect_mode", "filter"],
+    "additionalProperties": False,
+    "examples": [
+        {
+            "reason": "CRM was down, ticket 123",
+            "effect_mode": "reconcile_replay",
+            "filter": {"target": "crm", "code": "http_503"},
+            "rate_per_s": 20,
+        }
+    ],
+}
+CONTENT: Final = an_object(
+    {
+        "audit_id": TEXT,
+        "delivery_id": TEXT,
+        "activity_id": TEXT,
+        "reveal": one_of(("masked",)),
+        "content_type": TEXT,
+        "bytes": {**NUMBER, "description": "Of the whole body."},
+        "content": {"description": "JSON or text with secrets masked; else size and SHA-256."},
+    },
+    {
+        "audit_id": "019b3c1f2b6a4f6d9a7be1a2b3c4d5e6",
+        "delivery_id": "dlv_5f0c7a52d1f44d1f8f4e6a0b1c2d3e4f",
+        "activity_id": "https://a.example/activities/1",
+        "reveal": "masked",
+        "content_type": "application/activity+json",
+        "bytes": 88,
+        "content": {"type": "Create", "object": {"type": "Note", "api_key": "***"}},
+    },
+)
 PROBLEM: Final[Schema] = {
     "type": "object",
     "description": "RFC 9457.",
@@ -242,6 +323,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "delivery": {"oneOf": [{"type": "null"}, ref("Delivery")]},
         }
     ),
+    "Cancel": an_object(
+        {"audit_id": TEXT, "delivery": {"oneOf": [{"type": "null"}, ref("Delivery")]}}
+    ),
+    "Content": CONTENT,
+    "Job": JOB,
+    "JobList": an_object({"items": {"type": "array", "items": ref("Job")}}),
+    "JobRequest": JOB_REQUEST,
     "SwitchRequest": an_object({"reason": REASON}, {"reason": "maintenance until noon"}),
     "Problem": PROBLEM,
 }

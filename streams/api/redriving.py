@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from streams.api.alone import OneAtATime
 from streams.api.auth import owned
 from streams.api.problems import Problem
 from streams.api.shapes import UNREADABLE, SeenDelivery, SeenLetter, activity_key
 from streams.api.tokens import Positions, ledger_name
 from streams.api.view import View
 from streams.api.writer import AuditedWriter, Outgoing
+from streams.edge.failpoint import failpoint
 from streams.rules.decide import EffectMode
 from streams.rules.identity import partition_of
 from streams.rules.redaction import redact
@@ -35,7 +35,7 @@ NOT_REDRIVABLE: Final = Problem(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Who wants which dead letter reopened, how and why."""
+    """Who wants which dead letter reopened, how and why; and as part of which job, if of any."""
 
     tenant: str
     letter_id: str
@@ -43,6 +43,7 @@ class Wish:
     reason: str
     subject: str
     request_id: str
+    job_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +88,7 @@ class Redriver:
         self._new_id = new_id
         self._now_ms = now_ms
         self._patience_s = patience_s
-        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
-        self._tasks: set[asyncio.Task[Reopened]] = set()
+        self._turns = OneAtATime()
 
     async def redrive(self, wish: Wish) -> Reopened:
         """Do it, also where the caller goes away meanwhile: what is half-way must not be cut off.
@@ -96,38 +96,22 @@ class Redriver:
         Raises:
             Problem: 404, 409 or 503.
         """
-        task = asyncio.ensure_future(self._alone(wish))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        return await self._turns.run(wish.letter_id, lambda: self._redrive(wish))
 
     async def finish(self) -> None:
         """Wait for what is under way."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._turns.finish()
 
-    async def _alone(self, wish: Wish) -> Reopened:
-        async with self._only(wish.letter_id):
-            letter = self._open_letter(wish)
-            audit_id = self._new_id()
-            await self._writer.write(*self._records(wish, letter, audit_id))
-            await self._view.until(
-                lambda: not self._view.is_open(letter) and self._is_audited(letter, audit_id),
-                self._patience_s,
-            )
-            return self._outcome(letter.dead_letter_id, audit_id)
-
-    @asynccontextmanager
-    async def _only(self, letter_id: str) -> AsyncIterator[None]:
-        lock, waiting = self._locks.setdefault(letter_id, (asyncio.Lock(), []))
-        waiting.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            waiting.pop()
-            if not waiting:
-                del self._locks[letter_id]
+    async def _redrive(self, wish: Wish) -> Reopened:
+        letter = self._open_letter(wish)
+        audit_id = self._new_id()
+        await self._writer.write(*self._records(wish, letter, audit_id))
+        failpoint("redrive_committed")
+        await self._view.until(
+            lambda: not self._view.is_open(letter) and self._is_audited(letter, audit_id),
+            self._patience_s,
+        )
+        return self._outcome(letter.dead_letter_id, audit_id)
 
     def _open_letter(self, wish: Wish) -> SeenLetter:
         letter = owned(self._view.letter(wish.letter_id), wish.tenant, "dead letter")
@@ -163,6 +147,7 @@ class Redriver:
             reconciliation_required=letter.reconciliation_required,
             summary=letter.summary,
             created_ms=letter.created_ms,
+            job_id=wish.job_id,
         )
         command = Redrive(letter_id=letter.dead_letter_id, mode=wish.mode, audit_id=audit_id)
         outgoing = Outgoing(

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from streams.api import listing
 from streams.api.asking import Answer, Asking, Desk, reason_of
 from streams.api.auth import ADMIN, READ, owned
+from streams.api.cancelling import Canceller, Unwanted
 from streams.api.facts import activity_facts, delivery_facts, letter_facts
 from streams.api.listing import LIMIT_MAX, OFFSET_MAX, Asked
 from streams.api.problems import Problem
@@ -33,10 +34,11 @@ class LetterState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRoutes:
-    """The endpoints over the read model, and the redrive."""
+    """The endpoints over the read model, the redrive and the cancel."""
 
     desk: Desk
     redriver: Redriver
+    canceller: Canceller
 
     @property
     def _view(self) -> View:
@@ -48,9 +50,11 @@ class OperatorRoutes:
         filters = frozenset({"activity_id", "status", "target", "limit", "cursor"})
         paging = frozenset({"state", "limit", "offset", "cursor"})
         letter = f"{BASE}/dead-letters/{{dead_letter_id}}"
+        delivery = f"{BASE}/deliveries/{{delivery_id}}"
         return [
             Route(f"{BASE}/deliveries", endpoint(self.deliveries, READ, filters)),
-            Route(f"{BASE}/deliveries/{{delivery_id}}", endpoint(self.delivery, READ)),
+            Route(f"{delivery}:cancel", endpoint(self.cancel, ADMIN), methods=["POST"]),
+            Route(delivery, endpoint(self.delivery, READ)),
             Route(f"{BASE}/activities/{{activity_id:path}}", endpoint(self.activity, READ)),
             Route(f"{BASE}/dead-letters", endpoint(self.letters, READ, paging)),
             Route(f"{letter}:redrive", endpoint(self.redrive, ADMIN), methods=["POST"]),
@@ -77,6 +81,27 @@ class OperatorRoutes:
         """One delivery."""
         found = self._view.db.delivery(asking.path("delivery_id"))
         return Answer(body=delivery_facts(owned(found, asking.tenant, "delivery")))
+
+    async def cancel(self, asking: Asking) -> Answer:
+        """Take a delivery back that is not settled, audited."""
+        delivery_id = asking.path("delivery_id")
+        # Before anything is told of the body: what is another's is answered as unknown.
+        owned(self._view.db.delivery(delivery_id), asking.tenant, "delivery")
+        done = await self.canceller.cancel(
+            Unwanted(
+                tenant=asking.tenant,
+                delivery_id=delivery_id,
+                reason=reason_of(await asking.body("reason")),
+                subject=asking.caller.subject,
+                request_id=asking.request_id,
+            )
+        )
+        body: dict[str, Any] = {"audit_id": done.audit_id, "delivery": None}
+        if done.delivery is None:
+            place = {"location": f"{BASE}/deliveries/{delivery_id}", "retry-after": "2"}
+            return Answer(status=202, body=body, headers=place)
+        body["delivery"] = delivery_facts(done.delivery)
+        return Answer(body=body, visible_at=done.visible_at)
 
     async def activity(self, asking: Asking) -> Answer:
         """One activity with all its deliveries (O-022)."""
@@ -119,7 +144,7 @@ class OperatorRoutes:
             Wish(
                 tenant=asking.tenant,
                 letter_id=letter_id,
-                mode=_mode_of(fields["effect_mode"]),
+                mode=mode_of(fields["effect_mode"]),
                 reason=reason_of(fields),
                 subject=asking.caller.subject,
                 request_id=asking.request_id,
@@ -137,7 +162,12 @@ class OperatorRoutes:
         return Answer(body=body, visible_at=done.visible_at)
 
 
-def _mode_of(text: str) -> EffectMode:
+def mode_of(text: str) -> EffectMode:
+    """What a redrive is to do.
+
+    Raises:
+        Problem: 422.
+    """
     try:
         return EffectMode(text)
     except ValueError:

@@ -29,10 +29,15 @@ CONNECTIONS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where to listen; port 0 takes a free one. Without a certificate HTTP is spoken."""
+    """Where to listen; port 0 takes a free one. Without a certificate HTTP is spoken.
+
+    Attributes:
+        setting: That names it.
+    """
 
     host: str
     port: int
+    setting: str = "OUTBOX_API_ADDRESS"
     cert_file: Path | None = None
     key_file: Path | None = None
 
@@ -66,7 +71,7 @@ def bind(listen: Listen) -> socket.socket:
         return socket.create_server((listen.host, listen.port), family=family, backlog=512)
     except OSError as error:
         raise FatalError(
-            f"OUTBOX_API_ADDRESS {listen.host}:{listen.port} cannot be listened on: "
+            f"{listen.setting} {listen.host}:{listen.port} cannot be listened on: "
             f"{error.strerror}; choose another port, or 0 for a free one"
         ) from error
 
@@ -113,6 +118,25 @@ async def serve(
     for error in ended:
         if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
             raise _first(error)
+
+
+async def serve_pages(app: ASGIApp, listen: Listen) -> None:
+    """Serve further pages on an address of their own, until cancelled.
+
+    Raises:
+        FatalError: the address cannot be listened on.
+    """
+    taken = bind(listen)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", server_header=False
+    )
+    server = _Server(config)
+    log.info("api.pages", port=taken.getsockname()[1])
+    try:
+        await server.serve(sockets=[taken])
+    except asyncio.CancelledError:
+        await server.shutdown(sockets=[taken])
+        raise
 
 
 def _stop(server: uvicorn.Server) -> None:

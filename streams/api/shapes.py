@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -12,7 +11,6 @@ import msgspec
 from streams.model.ledger import ActivityRow, Phase, Row
 from streams.model.receipt import DeadLetter, Letter
 from streams.model.target import NAME_PATTERN
-from streams.rules.redaction import redact_url
 from streams.rules.triggers import letters_of
 from streams.wire.audit import AuditRecord
 
@@ -63,6 +61,8 @@ class SeenActivity(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     Attributes:
         owed: How many deliveries it owes or owed, those without a row included.
+        source_offset: Of the last record that brought it, in its partition of the outbox topic; -1 where
+            its row names none.
     """
 
     activity_id: str
@@ -71,9 +71,10 @@ class SeenActivity(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     first_seen_ms: int
     ledger_entry_id: str | None
     owed: int
+    source_offset: int
 
 
-class SeenDelivery(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class SeenDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """One delivery, of its ledger row; the destination as operators may see it.
 
     Attributes:
@@ -130,6 +131,36 @@ class SeenAudit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     at_ms: int
 
 
+class JobEnd(StrEnum):
+    """How a bulk redrive ended."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+class SeenJob(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One bulk redrive, as the audit topic tells of it.
+
+    Attributes:
+        reason: Redacted.
+        detail: See `jobs.Detail`.
+        asked: Redrives of it that were committed.
+        end: None while it goes on.
+    """
+
+    job_id: str
+    tenant: str
+    subject: str
+    request_id: str
+    reason: str
+    effect_mode: str
+    detail: str
+    started_ms: int
+    asked: int = 0
+    end: JobEnd | None = None
+    ended_ms: int = 0
+
+
 class SeenLetter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One dead letter, open or resolved.
 
@@ -174,12 +205,6 @@ def short_hash(text: bytes, size: int) -> bytes:
     return sha256(text).digest()[:size]
 
 
-@lru_cache(maxsize=20_000)
-def _shown_target(target: str) -> tuple[str, bytes]:
-    shown = redact_url(target) if "://" in target else target
-    return shown, short_hash(target.encode(), 8)
-
-
 def seen_activity(row: ActivityRow) -> SeenActivity:
     """What is kept of an activity's row."""
     return SeenActivity(
@@ -189,38 +214,7 @@ def seen_activity(row: ActivityRow) -> SeenActivity:
         first_seen_ms=row.first_seen_ms,
         ledger_entry_id=row.ledger_entry_id,
         owed=row.deliveries,
-    )
-
-
-def seen_delivery(
-    row: Row, owner: tuple[str, str], activity_hash: bytes, partition: int
-) -> SeenDelivery:
-    """What is kept of a delivery's row; `owner` is its tenant and activity ID."""
-    target, target_hash = _shown_target(row.target)
-    return SeenDelivery(
-        delivery_id=row.delivery_id,
-        tenant=owner[0],
-        activity_id=owner[1],
-        activity_hash=activity_hash,
-        target=target,
-        target_hash=target_hash,
-        partition=partition,
-        phase=row.phase,
-        attempts=row.attempts,
-        generation=row.generation,
-        budget=row.budget,
-        admitted_ms=row.admitted_ms,
-        first_claim_ms=row.first_claim_ms,
-        claimed_ms=row.claimed_ms,
-        due_ms=row.due_ms,
-        settled_ms=row.settled_ms,
-        http_status=row.status,
-        code=row.code,
-        cause=row.cause,
-        failure_phase=row.failure_phase,
-        reconciliation_required=row.reconciliation_required,
-        effect_unknown=row.effect_unknown,
-        provider_message_id=row.provider_message_id,
+        source_offset=max((each.offset for each in row.admissions), default=-1),
     )
 
 
@@ -269,3 +263,24 @@ def letter_of_audit(record: AuditRecord) -> SeenLetter:
         summary=record.summary,
         created_ms=record.created_ms,
     )
+
+
+def job_told(job: SeenJob | None, record: AuditRecord) -> SeenJob | None:
+    """A bulk redrive after one more audit record of it; None where nobody told of its start."""
+    if record.action == "job.start" and job is None:
+        return SeenJob(
+            job_id=record.job_id,
+            tenant=record.tenant,
+            subject=record.subject,
+            request_id=record.request_id,
+            reason=record.reason,
+            effect_mode=record.effect_mode,
+            detail=record.detail,
+            started_ms=record.at_ms,
+        )
+    if job is None:
+        return None
+    if record.action == "job.stop" and job.end is None:
+        end = JobEnd(record.code) if record.code in list(JobEnd) else JobEnd.STOPPED
+        return msgspec.structs.replace(job, end=end, ended_ms=record.at_ms)
+    return msgspec.structs.replace(job, asked=job.asked + (record.action == "redrive"))

@@ -50,6 +50,7 @@ class TargetRoutes:
             Route(f"{BASE}/targets", endpoint(self.targets, READ)),
             Route(f"{one}:enable", endpoint(self.enable, ADMIN), methods=["POST"]),
             Route(f"{one}:disable", endpoint(self.disable, ADMIN), methods=["POST"]),
+            Route(f"{one}:pause", endpoint(self.disable, ADMIN), methods=["POST"]),
             Route(one, endpoint(self.target, READ)),
         ]
 

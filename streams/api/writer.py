@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from streams.api.problems import Problem
+from streams.edge.failpoint import failpoint
 from streams.wire.audit import AuditRecord, encode_audit
 
 log = structlog.get_logger(__name__)
@@ -61,6 +62,17 @@ class AuditedWriter:
         self._producer: AIOKafkaProducer | None = None
         self._turn = asyncio.Lock()
 
+    async def open(self) -> None:
+        """Connect, which aborts what an earlier process of this id left open: it holds all readers up.
+
+        Where that cannot be done now, the first write does it.
+        """
+        try:
+            async with asyncio.timeout(COMMIT_S), self._turn:
+                await self._started()
+        except (KafkaError, OSError, TimeoutError) as error:
+            log.warning("audit.not_opened", error=type(error).__name__)
+
     async def stop(self) -> None:
         """Disconnect; an open transaction is aborted by the next that uses this id."""
         await self._drop()
@@ -84,13 +96,16 @@ class AuditedWriter:
         try:
             producer = await self._started()
             await producer.begin_transaction()
+            failpoint("audit_unsent")
             value = encode_audit(audit)
             sent = [await producer.send(self._audit_topic, value, key=audit.tenant.encode())]
+            failpoint("command_unsent")
             sent += [
                 await producer.send(each.topic, each.value, key=each.key, partition=each.partition)
                 for each in records
             ]
             await asyncio.gather(*sent)
+            failpoint("transaction_uncommitted")
             committing = True
             await producer.commit_transaction()
         except (KafkaError, OSError, AssertionError, ValueError, asyncio.CancelledError) as error:
@@ -124,13 +139,16 @@ class AuditedWriter:
         return self._producer
 
     async def _abort(self, *, committing: bool) -> None:
-        """Abort what is open. A producer that cannot is thrown away: the next one's start aborts it."""
+        """Abort what is open, and throw the producer away: the next one's start aborts what is left.
+
+        It is not kept where the abort went well: after a record that the broker refused, aiokafka's next to
+        that partition fails with OutOfOrderSequenceNumber, for ever (measured).
+        """
         producer = self._producer
         if producer is not None and not committing:
             try:
                 async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1_000):
                     await producer.abort_transaction()
-                return
             except (KafkaError, OSError, AssertionError, ValueError, TimeoutError) as error:
                 log.warning("audit.not_aborted", error=type(error).__name__)
         await self._drop()

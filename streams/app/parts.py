@@ -207,6 +207,7 @@ class Parts:
             partitions=self.worker.partitions,
             targets=self.registry,
             letters=self._letters,
+            receipts=self._follow_ups,
             tasks=self.tasks,
             teller=self._teller,
             time=self.clock,

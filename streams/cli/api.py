@@ -7,7 +7,6 @@ import asyncio
 import typer
 import uvloop
 
-from streams.cli.api_service import listening, run
 from streams.cli.common import EnvFile, hush_clients, read_settings
 from streams.edge.telemetry import configure_logging
 
@@ -26,6 +25,9 @@ def api(env_file: EnvFile = None) -> None:
     """
     hush_clients()
     settings = read_settings(env_file)
+    # Half a second to import, which no other command should pay for.
+    from streams.cli.api_service import listening, run  # noqa: PLC0415
+
     configure_logging(level=settings.log_level, as_json=settings.log_format == "json")
     listen = listening(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 
-import httpx
 from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
 from streams.api import observation_schemas, observations, provider_events
-from streams.api.app import Parts, build
+from streams.api.app import Parts, build, pages
 from streams.api.asking import Desk
 from streams.api.auth import Authenticator, StaticTokens, Verifier
+from streams.api.cancelling import Canceller
+from streams.api.content import ContentRoute, KafkaContents
 from streams.api.database import Database
 from streams.api.event_log import KafkaEventLog
 from streams.api.feed import Feed, Sources, cluster_id
 from streams.api.histories import Histories, HistoryFeed
-from streams.api.jwks import IssuedTokens
-from streams.api.provider_events import EventCounts, Intake, Provider, read_providers
+from streams.api.job_routes import JobRoutes
+from streams.api.jobs import RedriveJobs
+from streams.api.jwks import Fetch, IssuedTokens
+from streams.api.provider_events import EventCounts, Intake
+from streams.api.providers import Provider, read_providers
 from streams.api.redriving import Redriver
-from streams.api.server import Listen, serve
+from streams.api.server import Listen, serve, serve_pages
 from streams.api.view import View
 from streams.api.writer import AuditedWriter
 from streams.edge.clock import Clock
@@ -76,6 +82,10 @@ async def run(settings: Settings, listen: Listen) -> None:
     try:
         async with AsyncExitStack() as stack:
             service = _Service(settings, options, t, partitions, identity=identity)
+            # What was imported lives as long as we do: to look through it again and again for cycles holds
+            # up whoever asks meanwhile (tens of milliseconds each time).
+            gc.collect()
+            gc.freeze()
             stack.callback(service.database.close)
             await service.serve(stack, listen, providers)
     except KafkaError as error:
@@ -115,6 +125,18 @@ class _Service:
         self._redriver = Redriver(
             self._view, self._writer, topics.commands, new_id=new_id, now_ms=clock.now_ms
         )
+        self._canceller = Canceller(
+            self._view, self._writer, topics.commands, new_id=new_id, now_ms=clock.now_ms
+        )
+        self._jobs = RedriveJobs(
+            self._view,
+            self._writer,
+            self._redriver,
+            replica=settings.worker_id,
+            new_id=new_id,
+            now_ms=clock.now_ms,
+        )
+        self._contents = KafkaContents(options, topics.outbox, client_id=f"{client_id}-content")
         self._desk = Desk(view=self._view, freshness=self._feed)
         self._histories = Histories(settings.data_dir / "api-histories", identity)
         self._history_feed = HistoryFeed(
@@ -133,24 +155,41 @@ class _Service:
     ) -> None:
         """Serve; what was started is stopped by `stack`, requests in flight first."""
         stack.callback(self._histories.close)
-        client = await stack.enter_async_context(httpx.AsyncClient(timeout=_JWKS_S))
         await self._events.start()
         stack.push_async_callback(self._events.stop)
         stack.push_async_callback(self._writer.stop)
         stack.push_async_callback(self._redriver.finish)
+        stack.push_async_callback(self._canceller.finish)
         parts = Parts(
             desk=self._desk,
             redriver=self._redriver,
+            canceller=self._canceller,
             writer=self._writer,
             targets_topic=self._topics.targets,
-            authenticator=Authenticator(verifiers(self._settings, client)),
+            authenticator=Authenticator(await verifiers(self._settings, stack)),
             new_id=new_id,
             now_ms=self._clock.now_ms,
             more_routes=self._more_routes(providers),
             more_paths=observation_schemas.paths(),
             registry=self._registry,
         )
-        await serve(build(parts), listen, self._feed.run, self._history_feed.run)
+        works: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self._feed.run,
+            self._history_feed.run,
+            self._work_jobs,
+        ]
+        address = self._settings.api_metrics_address
+        if address is not None:
+            host, port = split_address(address)
+            beside = Listen(host=host, port=port, setting="OUTBOX_API_METRICS_ADDRESS")
+            works.append(partial(serve_pages, pages(parts), beside))
+        await serve(build(parts), listen, *works)
+
+    async def _work_jobs(self) -> None:
+        """Go on with bulk redrives; only a view that has read all knows which letters are open."""
+        await self._writer.open()
+        await self._view.until_always(lambda: self._feed.looks() > 0)
+        await self._jobs.run()
 
     def _more_routes(self, providers: Mapping[str, Provider]) -> list[Route]:
         intake = Intake(
@@ -163,7 +202,16 @@ class _Service:
             pause=asyncio.sleep,
             replica=self._settings.worker_id,
         )
+        content = ContentRoute(
+            desk=self._desk,
+            contents=self._contents,
+            writer=self._writer,
+            new_id=new_id,
+            now_ms=self._clock.now_ms,
+        )
         return [
+            *content.routes(),
+            *JobRoutes(desk=self._desk, jobs=self._jobs).routes(),
             *observations.routes(self._desk, self._histories),
             *provider_events.routes(intake),
         ]
@@ -174,28 +222,35 @@ def new_id() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{uuid.uuid4().hex[:20]}"
 
 
-def verifiers(settings: Settings, client: httpx.AsyncClient) -> tuple[Verifier, ...]:
-    """What knows callers by their tokens; none where nothing is set."""
+async def verifiers(settings: Settings, stack: AsyncExitStack) -> tuple[Verifier, ...]:
+    """What knows callers by their tokens; none where nothing is set. `stack` closes what it opens."""
     known = [
         (each.token.get_secret_value(), each.subject, each.tenants, each.scopes)
         for each in settings.tokens
     ]
     found: list[Verifier] = [StaticTokens(known)] if known else []
-    url = settings.api_jwks_url
-    if url:
-
-        async def fetch() -> dict[str, Any]:
-            try:
-                answer = await client.get(url)
-                answer.raise_for_status()
-                document: dict[str, Any] = answer.json()
-            except httpx.HTTPError as error:
-                raise OSError(type(error).__name__) from error
-            return document
-
+    if settings.api_jwks_url:
+        fetch = await _fetcher(settings.api_jwks_url, stack)
         found.append(
             IssuedTokens(
                 fetch, issuer=settings.api_jwks_issuer, audience=settings.api_jwks_audience
             )
         )
     return tuple(found)
+
+
+async def _fetcher(url: str, stack: AsyncExitStack) -> Fetch:
+    import httpx  # noqa: PLC0415 - 0.3 s, which a start without JWTs should not pay for
+
+    client = await stack.enter_async_context(httpx.AsyncClient(timeout=_JWKS_S))
+
+    async def fetch() -> dict[str, Any]:
+        try:
+            answer = await client.get(url)
+            answer.raise_for_status()
+            document: dict[str, Any] = answer.json()
+        except httpx.HTTPError as error:
+            raise OSError(type(error).__name__) from error
+        return document
+
+    return fetch

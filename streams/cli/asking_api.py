@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import httpx
 import typer
 
 from streams.errors import SettingsError, StreamsError
 from streams.settings import Settings
 from streams.settings.kinds import split_address
+
+if TYPE_CHECKING:
+    import httpx
 
 TokenFile = Annotated[
     Path | None,
@@ -33,6 +35,8 @@ def client_of(settings: Settings, tenant: str, token_file: Path | None) -> httpx
     Raises:
         SettingsError: there is no token.
     """
+    import httpx  # noqa: PLC0415 - 0.3 s, which a command that asks nobody should not pay for
+
     token = settings.api_token.get_secret_value()
     if token_file is not None:
         try:
@@ -62,6 +66,8 @@ def ask(
     Raises:
         ApiError: no answer, or a problem.
     """
+    import httpx  # noqa: PLC0415 - see `client_of`
+
     try:
         answer = client.request(method, path, json=body)
         facts: dict[str, Any] = answer.json()

@@ -1,14 +1,19 @@
-"""`outbox show`: every delivery of one activity, through the API."""
+"""`outbox show`: every delivery of one activity and its history, through the API."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
 
 from streams.cli.asking_api import BASE, TokenFile, ask, client_of
 from streams.cli.common import AsJson, EnvFile, read_settings, show
+
+HISTORIES_SHOWN: Final = 50
+ENTRIES_SHOWN: Final = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -23,19 +28,35 @@ def show_(
     env_file: EnvFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every delivery of an activity: done, not yet, or never; attempts, next try, last code."""
+    """Print every delivery of an activity: done, not yet, or never; attempts, next try, last code, history.
+
+    The history of the first 50 deliveries, 20 entries of each; the rest is with the API.
+    """
     settings = read_settings(env_file)
     with client_of(settings, tenant, token_file) as client:
         _, facts = ask(client, "GET", f"{BASE}/activities/{quote(activity_id, safe='')}")
-    show(facts, _lines(facts), as_json=as_json)
+        for each in facts["deliveries"][:HISTORIES_SHOWN]:
+            place = f"{BASE}/deliveries/{each['delivery_id']}/observations?limit={ENTRIES_SHOWN}"
+            each["observations"] = ask(client, "GET", place)[1]["observations"]
+    show(facts, lines_of(facts), as_json=as_json)
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
+def lines_of(facts: dict[str, Any]) -> list[str]:
+    """An activity as the API tells of it: a line for the whole, and one for each delivery."""
     head = (
         f"{facts['activity_id']} reach={facts['reach']} owed={facts['owed']}"
         f" unclaimed={facts['unclaimed']}"
     )
-    return [head, *(_line(each) for each in facts["deliveries"])]
+    return [head, *(line for each in facts["deliveries"] for line in _lines(each))]
+
+
+def _lines(delivery: dict[str, Any]) -> Iterator[str]:
+    yield _line(delivery)
+    for entry in delivery.get("observations", ()):
+        told = ("source", "provider", "attempt", "verdict", "kind", "state", "code", "duration_ms")
+        shown = " ".join(f"{name}={entry[name]}" for name in told if entry.get(name) is not None)
+        at = datetime.fromtimestamp(entry["observed_ms"] / 1_000, UTC)
+        yield f"  {at.isoformat(timespec='milliseconds')} {shown}"
 
 
 def _line(delivery: dict[str, Any]) -> str:

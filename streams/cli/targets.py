@@ -12,7 +12,6 @@ import msgspec
 import typer
 from aiokafka import ConsumerRecord
 
-from streams.cli import target_call
 from streams.cli.common import AsJson, EnvFile, Exit, complain, hush_clients, read_settings, show
 from streams.cli.target_fields import facts_of, line_of, lines_of, with_settings
 from streams.edge.cluster import explained, partitions_of
@@ -161,6 +160,9 @@ def call_once(
     record = asyncio.run(read_registry(settings)).find(tenant, name)
     target = registered_target(record, settings.policies, settings.allow_networks)
     configure_logging(level="ERROR", as_json=False)  # why a secret cannot be read, to stderr
+    # The transport, and httpx with it, which no other command should pay for.
+    from streams.cli import target_call  # noqa: PLC0415
+
     seen = asyncio.run(target_call.call_once(target, settings.allow_networks))
     facts = {
         "target": f"{tenant}/{name}",

@@ -154,11 +154,9 @@ class FollowUps:
         item = replace(_item(trigger, row), parked_ms=trigger.parked_ms, parked_since_ms=now_ms)
         await self._retries.write(trigger, item, now_ms + wait_ms)
 
-    async def tell_unadmitted(
-        self, partition: Partition, trigger_key: bytes, receipt: Receipt
-    ) -> None:
-        """Write the one receipt of an activity that was not taken: `duplicate`, `conflict`."""
-        await durable(self._kafka.append_receipt(partition.index, trigger_key, receipt))
+    async def tell(self, partition: Partition, activity_key: bytes, receipt: Receipt) -> None:
+        """Write a receipt that no trigger stands behind: `duplicate`, `conflict`, a cancelled delivery."""
+        await durable(self._kafka.append_receipt(partition.index, activity_key, receipt))
 
     async def reject(self, record: Rejected) -> None:
         """Dead-letter a record that cannot be read, its bytes to quarantine (C-14); done when durable."""

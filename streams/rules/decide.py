@@ -17,6 +17,7 @@ from streams.model.words import Word
 from streams.rules.backoff import GiveUp, Retry, schedule
 
 CODE_EXPIRED: Final = "expired"
+CODE_CANCELLED: Final = "cancelled"
 
 NOT_CALLED: Final = Judgement(verdict=Verdict.RETRY, code="not_called", phase=FailurePhase.CLAIM)
 """The claim took too long to be read back; no call was made (rule 3). The attempt is spent (C-01)."""
@@ -63,7 +64,18 @@ class RedriveAsked(msgspec.Struct, frozen=True):
     mode: EffectMode
 
 
-Event = ClaimAsked | Judged | Turned | RedriveAsked
+class CancelAsked(msgspec.Struct, frozen=True):
+    """An audited command takes back a delivery that is not settled.
+
+    Attributes:
+        letter_id: Delivery and budget, as a dead letter's id names them: a second copy, or one that comes
+            after a redrive, finds another (rule 11).
+    """
+
+    letter_id: str
+
+
+Event = ClaimAsked | Judged | Turned | RedriveAsked | CancelAsked
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +127,8 @@ def decide(
             )
         case RedriveAsked(letter_id=letter_id, mode=mode) if row.phase is Phase.DEAD:
             return _requeue(row, mode, now_ms) if row.letter_id == letter_id else None
+        case CancelAsked(letter_id=letter_id) if row.phase in (Phase.QUEUED, Phase.WAITING):
+            return _cancel(row, now_ms) if row.letter_id == letter_id else None
         case _:
             return None
 
@@ -217,3 +231,21 @@ def _requeue(row: Row, mode: EffectMode, now_ms: int) -> Row:
         provider_message_id=None,
         effect_unknown=row.effect_unknown and generation == row.generation,
     )
+
+
+def _cancel(row: Row, now_ms: int) -> Row:
+    """Skipped (D-008). What earlier attempts may have done stays said; a claim is waited out before."""
+    return replace(
+        row,
+        phase=Phase.SKIPPED,
+        code=CODE_CANCELLED,
+        failure_phase=None,
+        due_ms=0,
+        settled_ms=now_ms,
+    )
+
+
+def is_cancelled(row: Row, letter_id: str) -> bool:
+    """Whether `CancelAsked` of this delivery and budget was applied."""
+    is_skipped = row.phase is Phase.SKIPPED and row.code == CODE_CANCELLED
+    return is_skipped and row.letter_id == letter_id

@@ -154,6 +154,9 @@ class Settings(BaseSettings):
         "127.0.0.1:8081", description="/healthz, /readyz, /metrics of the worker"
     )
     api_address: Address = Field("127.0.0.1:8080", description="where the operator API listens")
+    api_metrics_address: Address | None = Field(
+        None, description="/healthz, /readyz, /metrics of the API, without a token; empty: nowhere"
+    )
     api_tokens: Tokens = Field(SecretStr(""), description="who may ask the API, as JSON")
     api_token: SecretStr = Field(
         SecretStr(""), description="the bearer token of `outbox show` and `outbox redrive`"

@@ -19,11 +19,14 @@ class AuditRecord:
     epoch milliseconds.
 
     Attributes:
-        action: `redrive`, `target.enable` or `target.disable`.
+        action: `redrive`, `delivery.cancel`, `content.reveal`, `target.enable`, `target.disable`, `job.start`
+            or `job.stop`.
         subject: Who asked, as the token says.
         reason: Redacted (D-074).
         target: A name, or of an inbox URL what operators may see (F07).
         generation: Of the letter, before it was reopened.
+        job_id: The bulk redrive that it is part of, or that is started or stopped by it.
+        detail: Of a job that starts: what it selects and how fast, as JSON; no content.
     """
 
     audit_id: str
@@ -47,6 +50,8 @@ class AuditRecord:
     reconciliation_required: bool = False
     summary: str = ""
     created_ms: int = 0
+    job_id: str = ""
+    detail: str = ""
 
 
 def encode_audit(record: AuditRecord) -> bytes:

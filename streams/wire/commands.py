@@ -1,4 +1,4 @@
-"""What is asked of the owner of a partition: a redrive, or to note a report that came late."""
+"""What is asked of the owner of a partition: a redrive, a cancel, or to note a report that came late."""
 
 from __future__ import annotations
 
@@ -44,7 +44,20 @@ class LateReport:
     judgement: Judgement
 
 
-Command: TypeAlias = Redrive | LateReport
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Take back a delivery that is not settled.
+
+    Attributes:
+        letter_id: Delivery and budget, written as the id of the dead letter that it would have.
+        audit_id: The audit record written in the same transaction.
+    """
+
+    letter_id: str
+    audit_id: str
+
+
+Command: TypeAlias = Redrive | Cancel | LateReport
 
 
 def encode_command(command: Command) -> bytes:
@@ -58,6 +71,10 @@ def encode_command(command: Command) -> bytes:
                     "mode": command.mode.value,
                     "audit_id": command.audit_id,
                 }
+            )
+        case Cancel():
+            return _CODEC.encode(
+                {"kind": "cancel", "letter_id": command.letter_id, "audit_id": command.audit_id}
             )
         case LateReport():
             return _CODEC.encode(_late_report_fields(command))
@@ -81,6 +98,8 @@ def decode_command(value: bytes) -> Command:
                     mode=EffectMode(record["mode"]),
                     audit_id=record["audit_id"],
                 )
+            case "cancel":
+                return Cancel(letter_id=record["letter_id"], audit_id=record["audit_id"])
             case "late_report":
                 return _late_report(record)
             case _:

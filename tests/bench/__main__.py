@@ -22,7 +22,7 @@ import uvloop
 from aiokafka.errors import KafkaError
 
 from streams.errors import StreamsError
-from tests.bench import deliveries, isolation, latency, ledger, retries, spread
+from tests.bench import deliveries, isolation, latency, ledger, read_model, retries, spread
 from tests.bench.proc import BenchError, machine
 from tests.bench.report import text, write
 from tests.bench.results import Figure
@@ -43,6 +43,7 @@ FIGURES: Final[Mapping[str, Callable[[Suite], Awaitable[Figure]]]] = {
     "isolation": isolation.isolation,
     "retry_lateness": retries.retry_lateness,
     "restore": ledger.restore,
+    "read_model": read_model.read_model,
     "scale": spread.scale,
     "backlog": retries.backlog,
     "fan_out": spread.fan_out,
@@ -52,9 +53,9 @@ FIGURES: Final[Mapping[str, Callable[[Suite], Awaitable[Figure]]]] = {
 
 ORDER: Final = (
     *("cpu_per_delivery", "total_cpu_per_delivery", "deliveries_per_s", "latency", "isolation"),
-    *("fan_out", "scale", "retry_lateness", "restore", "growth", "backlog"),
+    *("fan_out", "scale", "retry_lateness", "restore", "read_model", "growth", "backlog"),
 )
-"""The last three share a ledger; `backlog` fills its delay topics, so it comes at the very end."""
+"""The last four share a ledger; `backlog` fills its delay topics, so it comes at the very end."""
 
 
 def main() -> int:

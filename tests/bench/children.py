@@ -83,8 +83,13 @@ class Child:
         self._process.wait()
 
 
-class Worker(Child):
-    """One `outbox worker`."""
+class Service(Child):
+    """One process of `outbox` that logs and answers over HTTP."""
+
+    role = ""
+    """The command."""
+    listening = ""
+    """The event that names its port."""
 
     def __init__(
         self,
@@ -92,8 +97,9 @@ class Worker(Child):
         environment: Mapping[str, str],
         log: Path,
         *,
-        command: Sequence[str] = (sys.executable, "-m", "streams", "worker"),
+        command: Sequence[str] | None = None,
     ) -> None:
+        command = command or (sys.executable, "-m", "streams", self.role)
         super().__init__(name, command, log=log, environment=environment)
 
     async def event(self, name: str, within_s: float = START_S) -> dict[str, Any]:
@@ -129,8 +135,11 @@ class Worker(Child):
 
     async def page(self, path: str) -> tuple[int, str]:
         """Status and text of one of its pages; status 0 where nobody answers."""
-        port = int((await self.event("health.listening"))["port"])
-        return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
+        return await asyncio.to_thread(_get, f"{await self.address()}{path}")
+
+    async def address(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{(await self.event(self.listening))['port']}"
 
     async def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
@@ -155,6 +164,20 @@ class Worker(Child):
             if loop.time() > ends:
                 raise BenchError(f"{self.name} is not ready after {within_s:.0f} s:\n{self.tail()}")
             await asyncio.sleep(0.1)
+
+
+class Worker(Service):
+    """One `outbox worker`."""
+
+    role = "worker"
+    listening = "health.listening"
+
+
+class Api(Service):
+    """One `outbox api`."""
+
+    role = "api"
+    listening = "api.listening"
 
 
 def clean_environment(**variables: object) -> dict[str, str]:

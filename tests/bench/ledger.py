@@ -25,7 +25,7 @@ RESTORES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class Read:
     """One reading of the whole ledger."""
 
     rows: int
@@ -41,13 +41,13 @@ class _Read:
 async def restore(suite: Suite) -> Figure:
     """An empty disk and a million rows, beside reading the same topic with nothing done to it."""
     world = await suite.known_world()
-    raw: list[_Read] = []
-    ours: list[_Read] = []
+    raw: list[Read] = []
+    ours: list[Read] = []
     calibrations: list[Calibration] = []
     for number in range(suite.runs(RESTORES)):
         suite.say(f"restore, round {number + 1}")
         calibrations.append(await calibrate(None))
-        raw.append(await _read_raw(world))
+        raw.append(await read_raw(world))
         ours.append(await _restore(world))
     per_s = tuple(read.per_s for read in ours)
     beside = tuple(a.seconds / b.seconds for a, b in zip(ours, raw, strict=True))
@@ -94,7 +94,7 @@ async def restore(suite: Suite) -> Figure:
     )
 
 
-async def _restore(world: World) -> _Read:
+async def _restore(world: World) -> Read:
     """Start a worker on an empty disk; stop it once it has folded everything."""
     shutil.rmtree(world.folder / "kept", ignore_errors=True)
     worker = world.start(folder="kept")
@@ -107,14 +107,15 @@ async def _restore(world: World) -> _Read:
     await worker.end()
     if not rows:
         raise BenchError("the worker restored nothing")
-    return _Read(rows=rows, seconds=_when(ended) - _when(began), cpu_us=cpu / rows * 1e6)
+    return Read(rows=rows, seconds=when(ended) - when(began), cpu_us=cpu / rows * 1e6)
 
 
-def _when(event: dict[str, Any]) -> float:
+def when(event: dict[str, Any]) -> float:
+    """Epoch seconds of a log line."""
     return datetime.fromisoformat(event["timestamp"]).timestamp()
 
 
-async def _read_raw(world: World) -> _Read:
+async def read_raw(world: World) -> Read:
     """Read the topic as the restore does, and do nothing with it."""
     tps = [TopicPartition(world.topics.ledger, p) for p in range(PARTITIONS)]
     consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
@@ -137,7 +138,7 @@ async def _read_raw(world: World) -> _Read:
             if not fetched:
                 raise BenchError(f"{left} of {rows} rows of the ledger cannot be read")
         used, took = time.process_time() - cpu, time.perf_counter() - began
-        return _Read(rows=rows, seconds=took, cpu_us=used / rows * 1e6)
+        return Read(rows=rows, seconds=took, cpu_us=used / rows * 1e6)
     finally:
         await consumer.stop()
 

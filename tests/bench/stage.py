@@ -23,7 +23,7 @@ from streams.edge.localkafka import LocalKafka
 from streams.model.target import Signing, TargetRecord
 from streams.settings import Settings, load
 from streams.wire.targets import encode_target
-from tests.bench.children import Worker, clean_environment
+from tests.bench.children import Api, Service, Worker, clean_environment
 from tests.bench.preload import PARTITIONS, Record, append
 
 BASE: Final[dict[str, object]] = {
@@ -60,7 +60,7 @@ class World:
         self.folder = stage.folder / prefix.rstrip(".")
         self.folder.mkdir()
         self._given = {**BASE, "brokers": stage.brokers, "prefix": prefix, **settings}
-        self._workers: list[Worker] = []
+        self._services: list[Service] = []
 
     @property
     def settings(self) -> Settings:
@@ -97,7 +97,20 @@ class World:
             name: Its worker id.
             folder: Its data directory's name; the same one twice keeps what was folded.
         """
-        number = len(self._workers)
+        worker = Worker(name, *self._place(name, folder, settings))
+        self._services.append(worker)
+        return worker
+
+    def start_api(self, name: str, *, folder: str, **settings: object) -> Api:
+        """Start an operator API; the rest as `start`."""
+        api = Api(name, *self._place(name, folder, {"api_address": "127.0.0.1:0", **settings}))
+        self._services.append(api)
+        return api
+
+    def _place(
+        self, name: str, folder: str | None, settings: dict[str, object]
+    ) -> tuple[dict[str, str], Path]:
+        number = len(self._services)
         given = {
             **self._given,
             "worker_id": name,
@@ -105,18 +118,16 @@ class World:
             **settings,
         }
         environment = clean_environment(**given) | {"BENCH_SECRET": _SECRET}
-        worker = Worker(name, environment, self.folder / f"{name}-{number}.log")
-        self._workers.append(worker)
-        return worker
+        return environment, self.folder / f"{name}-{number}.log"
 
     async def stop(self) -> None:
-        """End every worker of this world."""
-        await asyncio.gather(*(worker.end() for worker in self._workers))
+        """End every process of this world."""
+        await asyncio.gather(*(service.end() for service in self._services))
 
     def kill(self) -> None:
-        """End every worker of this world at once."""
-        for worker in self._workers:
-            worker.kill()
+        """End every process of this world at once."""
+        for service in self._services:
+            service.kill()
 
     async def create(self) -> None:
         """Make the topics, and wait until their leaders take and give records."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import ssl
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class ApiProcess:
     world: World
     name: str = "api1"
     overrides: dict[str, object] = field(default_factory=dict)
+    trusts: ssl.SSLContext | None = None
+    """Whose certificates are taken; with it HTTPS is spoken."""
     port: int = 0
     logged: int = 0
     """Characters that an earlier process of this name left in the log."""
@@ -73,7 +76,10 @@ class ApiProcess:
             self.process.wait()
             raise
         self.client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{self.port}", timeout=30, headers=bearer(ADMIN)
+            base_url=f"{'https' if self.trusts else 'http'}://127.0.0.1:{self.port}",
+            timeout=30,
+            headers=bearer(ADMIN),
+            verify=self.trusts or True,
         )
         await self.world.until_true(self._is_ready, "the API to be ready")
         return self

@@ -13,11 +13,9 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient
 
-from streams.edge.log import read_all
 from streams.model.receipt import Outcome
-from streams.wire.audit import AuditRecord, decode_audit
-from streams.wire.commands import Redrive, decode_command
 from tests.integration.api_process import ADMIN, BASE, OTHER, READER, ApiProcess, bearer, tenant
+from tests.integration.told import all_audited, audited, commanded
 from tests.integration.world import Produced, World
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
@@ -207,6 +205,124 @@ async def test_the_reason_is_kept_redacted_with_who_asked(world: World, api: Api
     assert audit.reason.startswith("asked by")
 
 
+async def test_a_waiting_delivery_is_cancelled_through_its_owner(
+    world: World, api: ApiProcess
+) -> None:
+    """Issue 7: by command and ledger; its producer is told, its target is called no more."""
+    activity = world.activity("urn:api:cancel", "/retry-after/40/cancel")
+    await world.produce(activity)
+
+    async def waits() -> bool:
+        answer = await api.get("/deliveries?activity_id=urn:api:cancel")
+        return [each["phase"] for each in answer.json()["items"]] == ["waiting"]
+
+    await world.until_true(waits, "the delivery to wait")
+    (shown,) = (await api.get("/deliveries?activity_id=urn:api:cancel")).json()["items"]
+    place = f"{BASE}/deliveries/{shown['delivery_id']}"
+    answers = [
+        await api.client.post(
+            f"{place}:cancel", json={"reason": "not wanted"}, headers=tenant("default")
+        )
+        for _ in range(2)
+    ]
+    await world.until_settled(activity)
+
+    assert [200, 409] == [answer.status_code for answer in answers]
+    assert ("skipped", "cancelled") == (
+        answers[0].json()["delivery"]["status"],
+        answers[0].json()["delivery"]["code"],
+    )
+    (receipt,) = world.receipts["urn:api:cancel"]
+    assert (Outcome.SKIPPED, "cancelled") == (receipt.verdict, receipt.code)
+    assert 1 == len(world.calls("/retry-after/40/cancel"))
+    assert ["delivery.cancel"] == [
+        each.action for each in await all_audited(world) if each.delivery_id == shown["delivery_id"]
+    ]
+
+
+async def test_a_job_redrives_many_and_goes_on_after_a_kill(world: World, api: ApiProcess) -> None:
+    """Issue 7: resumable, with progress; each letter with its own audit record, at a bounded rate."""
+    count = 12
+    activity = world.activity("urn:api:job", *(f"/status/400/job{n}" for n in range(count)))
+    await world.produce(activity)
+    await world.until_settled(activity)
+
+    async def resolved(process: ApiProcess) -> int:
+        items = (await process.get("/deliveries?activity_id=urn:api:job&limit=200")).json()["items"]
+        return len([each for each in items if each["status"] == "queued"])
+
+    async with ApiProcess(world=world, name="api-job") as doomed:
+        await world.until_true(lambda: _is_dead(doomed, "urn:api:job", count), "the letters")
+        answer = await doomed.client.post(
+            f"{BASE}/redrive-jobs",
+            json={
+                "reason": "CRM was down",
+                "effect_mode": "reconcile_replay",
+                "filter": {"activity_id": "urn:api:job"},
+                "rate_per_s": 2,
+            },
+            headers=tenant("default"),
+        )
+        assert 202 == answer.status_code, answer.text
+        place = answer.headers["location"].removeprefix(BASE)
+
+        async def has_begun() -> bool:
+            return await resolved(doomed) >= 2
+
+        await world.until_true(has_begun, "the job to have begun")
+        doomed.process.kill()
+    async with ApiProcess(world=world, name="api-job") as again:
+
+        async def is_done() -> bool:
+            return bool((await again.get(place)).json().get("state") == "done")
+
+        await world.until_true(is_done, "the job to be done")
+        assert count == await resolved(again)
+        facts = (await again.get(place)).json()
+    audits = [each for each in await all_audited(world) if each.job_id == facts["job_id"]]
+    redriven = [each for each in audits if each.action == "redrive"]
+
+    assert {"job.start", "redrive", "job.stop"} == {each.action for each in audits}
+    assert count == len({each.dead_letter_id for each in redriven})
+    assert len(redriven) == facts["redriven"]
+
+
+async def _is_dead(process: ApiProcess, activity_id: str, count: int) -> bool:
+    answer = await process.get(f"/deliveries?activity_id={activity_id}&status=failed&limit=200")
+    return answer.status_code == 200 and len(answer.json()["items"]) == count
+
+
+async def test_content_is_shown_masked_while_its_record_exists(
+    world: World, api: ApiProcess
+) -> None:
+    """Issue 7, D-044: read from the outbox topic, in the audit; no token of it is shown."""
+    activity = world.activity("urn:api:content", "/ok/content", api_key="canary-7f3a", note="hello")
+    await world.produce(activity)
+    await world.until_settled(activity)
+    (shown,) = await _items(world, api, "urn:api:content")
+    answer = await api.get(f"/deliveries/{shown['delivery_id']}/content?reveal=masked")
+
+    assert 200 == answer.status_code, answer.text
+    assert "hello" in answer.text
+    assert "canary" not in answer.text
+    assert ["content.reveal"] == [
+        each.action
+        for each in await all_audited(world)
+        if each.audit_id == answer.json()["audit_id"]
+    ]
+
+
+async def _items(world: World, api: ApiProcess, activity_id: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+
+    async def are_shown() -> bool:
+        found[:] = (await api.get(f"/deliveries?activity_id={activity_id}")).json()["items"]
+        return bool(found)
+
+    await world.until_true(are_shown, "the delivery to be shown")
+    return found
+
+
 async def test_another_tenant_sees_nothing(world: World, api: ApiProcess) -> None:
     """C-13: another tenant's id is answered as an unknown one; no token, no answer."""
     letter = await dead(world, api, world.activity("urn:api:mine", "/status/400/mine"))
@@ -309,7 +425,10 @@ async def test_the_commands_speak_to_the_api(world: World, api: ApiProcess) -> N
     done = await asyncio.to_thread(run, *redrive)
     again = await asyncio.to_thread(run, *redrive)
 
-    assert "never" == json.loads(shown.stdout)["reach"]
+    facts = json.loads(shown.stdout)
+    assert "never" == facts["reach"]
+    (entry,) = facts["deliveries"][0]["observations"]
+    assert ("attempt", "http_400") == (entry["source"], entry["code"])
     assert (0, 1) == (done.returncode, again.returncode), done.stderr
     assert "status=queued" in done.stdout
     assert "409 already_resolved" in again.stderr
@@ -329,30 +448,3 @@ async def test_without_its_audit_topic_nothing_is_redriven(kafka: str, world: Wo
     assert [503, 503] == [answer.status_code for answer in answers]
     assert "open" == (await api.get(f"/dead-letters/{letter_id}")).json()["state"]
     assert [] == [key for key, _ in await commanded(world) if key == b"urn:api:blind"]
-
-
-async def commanded(world: World) -> list[tuple[bytes, Redrive]]:
-    """The committed redrives, by activity key."""
-    found: list[tuple[bytes, Redrive]] = []
-
-    def take(_, records) -> None:
-        for record in records:
-            command = decode_command(record.value)
-            if isinstance(command, Redrive):
-                found.append((record.key, command))
-
-    partitions = dict.fromkeys(range(world.partitions), 0)
-    options = {"bootstrap_servers": world.brokers}
-    await read_all(options, world.topics.commands, partitions, take)
-    return found
-
-
-async def audited(world: World, letter_id: str):
-    """The committed audit records of one letter."""
-    found: list[AuditRecord] = []
-
-    def take(_, records) -> None:
-        found.extend(decode_audit(record.value) for record in records)
-
-    await read_all({"bootstrap_servers": world.brokers}, world.topics.audit, {0: 0}, take)
-    return [each for each in found if each.dead_letter_id == letter_id]

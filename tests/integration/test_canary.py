@@ -188,6 +188,9 @@ async def ask(world: World, api: ApiProcess, refused: Produced) -> dict[str, byt
         f"/deliveries/{MARKERS['EXCEPTION']}",
     ):
         answers[path] = await api.get(path)
+    # Shown masked on purpose; what it leaves in audit, logs, metrics and files is searched like all else.
+    revealed = await api.get(f"/deliveries/{letter.delivery_id}/content?reveal=masked")
+    assert revealed.status_code == 200, revealed.text
     answers["metrics"] = await api.client.get("/metrics")
     return {name: str(answer.headers).encode() + answer.content for name, answer in answers.items()}
 

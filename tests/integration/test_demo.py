@@ -84,6 +84,8 @@ def test_the_demo_kills_its_worker_adds_up_and_leaves_nothing(kafka: str, tmp_pa
         r"^lines +\d+ = \d+ activities \+ 4 duplicates \+ 3 conflicts", told, re.MULTILINE
     )
     assert re.search(r"^ +at=\S+ activity=demo-.* code=activity_not_an_object ", told, re.MULTILINE)
+    assert re.search(r"^outbox show .*\n  .* reach=never ", told, re.MULTILINE)
+    assert re.search(r"^outbox redrive dlv_.*\n  audit=.* status=queued ", told, re.MULTILINE)
     assert "\nit adds up\n" in told
     assert [] == processes_of(tmp_path)
     assert [] == list(tmp_path.glob("outbox-demo-*"))

@@ -298,7 +298,11 @@ class Machine:
             **shared,
         )
         commands = CommandAgent(
-            partitions=worker.partitions, targets=self.targets, letters=letters, **shared
+            partitions=worker.partitions,
+            targets=self.targets,
+            letters=letters,
+            receipts=follow_ups,
+            **shared,
         )
         worker.connect(
             flow=self.flow,

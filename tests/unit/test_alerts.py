@@ -7,8 +7,10 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from streams.api.measuring import ApiMetrics
 from streams.api.provider_events import EventCounts
 from streams.edge.telemetry import Metrics
+from tests.unit.api.desk import Fresh
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text()
 
@@ -19,6 +21,7 @@ def test_every_metric_of_the_page_exists():
     """
     registry, metrics = CollectorRegistry(), Metrics()
     EventCounts(registry)
+    ApiMetrics(registry, Fresh())
     text = (generate_latest(registry) + generate_latest(metrics.registry)).decode()
     families = {
         (name, kind) for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE)

@@ -65,6 +65,7 @@ def test_every_kind_of_status_is_listed_with_its_phase(status, listed):
         backoff.EXPIRED,
         decide.NOT_CALLED.code,
         decide.LOST.code,
+        decide.CODE_CANCELLED,
     ],
 )
 def test_every_bound_and_lost_claim_is_listed(code, listed):

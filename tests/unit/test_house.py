@@ -139,7 +139,19 @@ def test_compose_starts_each_service_when_what_it_needs_is_there():
             "topics": "service_completed_successfully",
             "receiver": "service_healthy",
         },
+        "api": {"topics": "service_completed_successfully"},
     } == needs
+
+
+def test_compose_shows_the_api_to_this_machine_only():
+    """Its token stands in the file: whoever reaches the port may redrive."""
+    api = COMPOSE["services"]["api"]
+    (known,) = json.loads(api["environment"]["OUTBOX_API_TOKENS"])
+
+    assert ["127.0.0.1:8080:8080"] == api["ports"]
+    assert known["token"] == api["environment"]["OUTBOX_API_TOKEN"]
+    published = [port for each in COMPOSE["services"].values() for port in each.get("ports", ())]
+    assert [True] * len(published) == [port.startswith("127.0.0.1:") for port in published]
 
 
 def test_compose_allows_the_worker_its_own_network_only():
@@ -183,6 +195,28 @@ def test_the_pods_of_the_chart_are_confined():
         "drop: [ALL]",
     ):
         assert line in pod
+
+
+def test_the_chart_runs_no_api_without_saying_who_may_ask():
+    """Issue 7: beyond this machine only with tokens or a JWKS; here before anything is installed."""
+    api = (CHART / "templates" / "api" / "statefulset.yaml").read_text()
+
+    assert "if not (or .tokens.existingSecret .jwks.url)" in api
+    assert "fail" in api.split("kind: StatefulSet")[0]
+    assert "fieldPath: metadata.name" in api
+
+
+def test_the_charts_api_takes_its_secrets_by_reference_and_lets_nobody_else_in():
+    """Tokens and keys are never values; metrics need no token, so they need a peer that is named."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["api"]
+    env = (CHART / "templates" / "api" / "_env.tpl").read_text()
+
+    assert not values["enabled"]
+    assert (True, []) == (
+        values["networkPolicy"]["enabled"],
+        values["networkPolicy"]["metricsFrom"],
+    )
+    assert re.search(r"name: OUTBOX_API_TOKENS\n  valueFrom:\n    secretKeyRef:", env)
 
 
 # ── The demo's input ──

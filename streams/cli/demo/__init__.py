@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from streams.cli.common import Exit, complain, hush_clients
-from streams.cli.demo import report
+from streams.cli.demo import desk, report
 from streams.cli.demo.children import DemoError
 from streams.cli.demo.plan import Place, Plan, plan_of
 from streams.cli.demo.play import Play, read_everything
@@ -51,10 +51,11 @@ def demo(
         ),
     ] = None,
 ) -> None:
-    """Deliver the example activities from Kafka over HTTP, kill the worker once, add it all up.
+    """Deliver the example activities from Kafka over HTTP, kill the worker once, redrive one, add it all up.
 
     Starts a local Kafka in a temporary folder, or uses OUTBOX_BROKERS under a prefix of its own;
-    a receiver and a worker. Ends all of it, also on Ctrl-C. Exit 0 only if everything adds up.
+    a receiver, a worker and the operator API. Ends all of it, also on Ctrl-C. Exit 0 only if
+    everything adds up.
     """
     hush_clients()
     _examples()
@@ -83,14 +84,17 @@ def _perform(stage: Stage, screen: Screen, file: Path | None) -> bool:
     plan = _prepare(settings, receiver_url, file)
     asyncio.run(Play(stage, settings, plan, screen).run())
     screen.tell("everything is settled")
-    code = stage.worker.stop()
-    stage.receiver.stop()
-    if code != 0:
-        raise DemoError(f"the worker ended with {code} when it was asked to stop")
     seen = asyncio.run(read_everything(settings, stage.calls))
+    # After all is read that is added up: what is redriven is dead no more.
+    shown = list(desk.turn(settings, seen))
+    for child in (stage.api, stage.worker):
+        code = child.stop()
+        if code != 0:
+            raise DemoError(f"the {child.name} ended with {code} when it was asked to stop")
+    stage.receiver.stop()
     total = add_up(plan, seen)
     screen.print()
-    for line in (*report.letters(seen), "", *report.summary(plan, seen, total), ""):
+    for line in (*report.letters(seen), "", *shown, "", *report.summary(plan, seen, total), ""):
         screen.print(line)
     for line in report.problems(total):
         complain(line)

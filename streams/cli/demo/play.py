@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final
 
 from streams.cli.demo.children import DemoError
 from streams.cli.demo.evidence import Evidence
@@ -22,6 +20,9 @@ from streams.edge.log import Tail, read_all
 from streams.edge.producing import Sender
 from streams.settings import Settings
 from streams.topics import names
+
+if TYPE_CHECKING:
+    import httpx
 
 TICK_S: Final = 0.1
 PRODUCING_S: Final = 6.0
@@ -83,10 +84,14 @@ class Play:
     async def _until_ready(self) -> None:
         worker = self._stage.worker
         self._stage.start(worker)
+        self._stage.start(self._stage.api)
         deadline = time.monotonic() + READY_S
+        import httpx  # noqa: PLC0415 - 0.3 s, which no other command should pay for
+
         async with httpx.AsyncClient(trust_env=False) as client:
             while not await _is_ready(client, self._stage.health):
                 worker.check()
+                self._stage.api.check()
                 if time.monotonic() > deadline:
                     raise DemoError(f"the worker is not ready after {READY_S:.0f} s")
                 await asyncio.sleep(TICK_S)
@@ -120,6 +125,7 @@ class Play:
                 if task.done():
                     task.result()
             self._stage.receiver.check()
+            self._stage.api.check()
             self._crash()
             missing = unsettled(self._plan, self._seen)
             if not missing and self._is_back:
@@ -160,6 +166,8 @@ class Play:
 
 
 async def _is_ready(client: httpx.AsyncClient, address: str) -> bool:
+    import httpx  # noqa: PLC0415 - as above
+
     with suppress(httpx.TransportError):
         return (await client.get(f"http://{address}/readyz")).is_success
     return False
@@ -187,7 +195,7 @@ class _GrowingLog:
 async def read_everything(settings: Settings, calls: Path) -> Evidence:
     """Read all topics anew, to their ends, and the receiver's log: what is added up.
 
-    Nobody writes there any more, so there is no "not yet".
+    Everything is settled, so there is no "not yet".
     """
     options, topics = settings.kafka_options(), names(settings.prefix)
     seen = Evidence()

@@ -1,8 +1,9 @@
-"""Where the demo plays: a folder, a Kafka, a receiver and a worker, and their end, whatever happens."""
+"""Where the demo plays: a folder, a Kafka, a receiver, a worker, an API, and their end, whatever happens."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -59,6 +60,7 @@ class Stage:
             "receiver", ["receiver", "--log", str(self.calls)], log=self.folder / "receiver.log"
         )
         self.worker = Child("worker", ["worker"], log=self.folder / "worker.log")
+        self.api = Child("api", ["api"], log=self.folder / "api.log")
         self.health = f"127.0.0.1:{_free_port()}"
         self._kafka: LocalKafka | None = None
         self._settings: Settings | None = None
@@ -94,6 +96,7 @@ class Stage:
 
     def tear_down(self) -> list[str]:
         """End every process and remove the folder. Say what is left; nothing should be."""
+        self.api.stop()
         self.worker.stop()
         self.receiver.stop()
         left = [f"process {pid} still runs" for pid in sorted(self._pids) if is_alive(pid)]
@@ -108,7 +111,7 @@ class Stage:
 
     def tails(self) -> Iterator[str]:
         """How the logs end, for when something failed."""
-        for child in (self.worker, self.receiver):
+        for child in (self.worker, self.api, self.receiver):
             for line in child.tail():
                 yield f"{child.name}: {line}"
         if self._kafka is not None and self._kafka.nodes():
@@ -129,6 +132,7 @@ class Stage:
             "OUTBOX_WORKER_ID": "demo",
             "OUTBOX_ALLOW_NETWORKS": "127.0.0.0/8",
             "OUTBOX_HEALTH_ADDRESS": self.health,
+            **_api_settings(),
             **{f"OUTBOX_POLICY_{p}_{name}": v for p in policies for name, v in _POLICY.items()},
         }
         return load()
@@ -142,6 +146,22 @@ class Stage:
                     return f"http://{line.removeprefix('listening=')}"
             time.sleep(0.05)
         raise DemoError("the receiver does not say where it listens")
+
+
+def _api_settings() -> dict[str, str]:
+    """An API on this machine only, with a token that nobody else knows."""
+    token = secrets.token_urlsafe(24)
+    known = {
+        "token": token,
+        "subject": "demo",
+        "tenants": ["default"],
+        "scopes": ["notification:read", "notification:admin"],
+    }
+    return {
+        "OUTBOX_API_ADDRESS": f"127.0.0.1:{_free_port()}",
+        "OUTBOX_API_TOKENS": json.dumps([known]),
+        "OUTBOX_API_TOKEN": token,
+    }
 
 
 def _free_port() -> int:

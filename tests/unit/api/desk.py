@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from streams.api.app import Parts, build
 from streams.api.asking import Desk
 from streams.api.auth import Authenticator, StaticTokens, Verifier
+from streams.api.cancelling import Canceller
+from streams.api.content import ContentRoute
 from streams.api.database import Database
 from streams.api.guard import Rate
+from streams.api.job_routes import JobRoutes
+from streams.api.jobs import RedriveJobs
 from streams.api.problems import Problem
 from streams.api.redriving import Redriver
 from streams.api.view import View
@@ -23,11 +31,11 @@ from streams.model.ledger import SEPARATOR, ActivityRow, Admission, FailurePhase
 from streams.model.policy import ACTIVITY
 from streams.model.target import TargetRecord
 from streams.model.values import replace
-from streams.rules.decide import RedriveAsked, decide
+from streams.rules.decide import CancelAsked, RedriveAsked, decide
 from streams.rules.fold import LedgerRecord
 from streams.wire.audit import AuditRecord, encode_audit
 from streams.wire.codec import encode_activity_row, encode_row
-from streams.wire.commands import Redrive, decode_command
+from streams.wire.commands import Cancel, Redrive, decode_command
 from streams.wire.targets import encode_target
 
 NOW_MS = 1_767_225_600_000
@@ -124,6 +132,19 @@ class Log:
 
 
 @dataclass
+class Contents:
+    """Records of the outbox topic, by offset. Implements `content.Contents`."""
+
+    values: dict[int, bytes] = field(default_factory=dict)
+    fails: Problem | None = None
+
+    async def fetch(self, partition: int, offset: int) -> bytes | None:
+        if self.fails is not None:
+            raise self.fails
+        return self.values.get(offset)
+
+
+@dataclass
 class World:
     """A view of one partition, filled by hand."""
 
@@ -134,12 +155,18 @@ class World:
     offsets: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     rows: dict[str, tuple[bytes, Row]] = field(default_factory=dict)
     is_closed: bool = False
+    contents: Contents = field(default_factory=Contents)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    pauses: list[float] = field(default_factory=list)
+    more_routes: Callable[[Desk], Sequence[BaseRoute]] = lambda _: ()
+    more_paths: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self.database = Database(self.folder / "api", "cluster")
         self.view = View(self.database, 1)
         self.log = Log(self)
         self._ids = itertools.count(1)
+        self._app: Starlette | None = None
         self._targets = itertools.count()
         self.fold(Kind.OWNER, b"\x00owner", None, epoch=-1)
 
@@ -182,13 +209,15 @@ class World:
         return found
 
     def apply(self, command: Outgoing) -> None:
-        """What the owner makes of a redrive."""
+        """What the owner makes of a command."""
         asked = decode_command(command.value or b"")
-        assert isinstance(asked, Redrive)
+        assert isinstance(asked, (Redrive, Cancel))
         key, before = self.rows[asked.letter_id.rpartition(".")[0]]
         after = decide(
             before,
-            RedriveAsked(asked.letter_id, asked.mode),
+            RedriveAsked(asked.letter_id, asked.mode)
+            if isinstance(asked, Redrive)
+            else CancelAsked(asked.letter_id),
             now_ms=NOW_MS + 5_000,
             jitter=0.0,
             policy=ACTIVITY,
@@ -218,7 +247,12 @@ class World:
         return f"id-{next(self._ids)}"
 
     def app(self, patience_s: float = 0.05) -> Starlette:
-        """The application over this view."""
+        """The application over this view: one, however often it is asked for."""
+        if self._app is None:
+            self._app = self._made(patience_s)
+        return self._app
+
+    def _made(self, patience_s: float) -> Starlette:
         redriver = Redriver(
             self.view,
             self.log,  # type: ignore[arg-type]
@@ -227,10 +261,43 @@ class World:
             now_ms=lambda: NOW_MS,
             patience_s=patience_s,
         )
+        canceller = Canceller(
+            self.view,
+            self.log,  # type: ignore[arg-type]
+            "commands",
+            new_id=self.new_id,
+            now_ms=lambda: NOW_MS,
+            patience_s=patience_s,
+        )
+        desk = Desk(view=self.view, freshness=self.fresh, patience_s=patience_s)
+        self.jobs = RedriveJobs(
+            self.view,
+            self.log,  # type: ignore[arg-type]
+            redriver,
+            replica="api1",
+            new_id=self.new_id,
+            now_ms=lambda: NOW_MS + 2_000,
+            pause=self.pause,
+        )
+        content = ContentRoute(
+            desk=desk,
+            contents=self.contents,
+            writer=self.log,  # type: ignore[arg-type]
+            new_id=self.new_id,
+            now_ms=lambda: NOW_MS,
+        )
         return build(
             Parts(
-                desk=Desk(view=self.view, freshness=self.fresh, patience_s=patience_s),
+                desk=desk,
                 redriver=redriver,
+                canceller=canceller,
+                more_routes=[
+                    *content.routes(),
+                    *JobRoutes(desk=desk, jobs=self.jobs).routes(),
+                    *self.more_routes(desk),
+                ],
+                more_paths=self.more_paths,
+                registry=self.registry,
                 writer=self.log,  # type: ignore[arg-type]
                 targets_topic="targets",
                 authenticator=Authenticator(self.verifiers),
@@ -239,6 +306,11 @@ class World:
                 rate=self.rate,
             )
         )
+
+    async def pause(self, seconds: float) -> None:
+        """As long as it takes to let everything else have its turn."""
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
 
     def client(self, token: str = "t-admin") -> httpx.AsyncClient:
         """A client of it."""

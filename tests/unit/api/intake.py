@@ -18,7 +18,8 @@ from starlette.applications import Starlette
 from streams.api.app import _problem, _unexpected
 from streams.api.histories import Histories
 from streams.api.problems import Problem
-from streams.api.provider_events import PATH, EventCounts, Intake, Provider, routes
+from streams.api.provider_events import PATH, EventCounts, Intake, routes
+from streams.api.providers import Provider
 from streams.model.ledger import Phase
 from streams.model.observed import Merged
 from streams.model.verdict import Verdict
@@ -94,7 +95,7 @@ class Bench:
             verifier=Verifier([SECRET]),
             window=self.window,
         )
-        intake = Intake(
+        self.intake = Intake(
             providers={"mail": self.provider},
             deliveries=SimpleNamespace(delivery=self.owned.get),
             histories=self.histories,
@@ -105,7 +106,7 @@ class Bench:
             replica="api-1",
         )
         handlers: Any = {Problem: _problem, Exception: _unexpected}
-        self.app = Starlette(routes=routes(intake), exception_handlers=handlers)
+        self.app = Starlette(routes=routes(self.intake), exception_handlers=handlers)
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -11,9 +11,8 @@ from streams.api.provider_events import (
     BODY_BYTES_MAX,
     EVENTS_OF_A_DELIVERY_MAX,
     LOOKS,
-    Provider,
-    read_providers,
 )
+from streams.api.providers import Provider, read_providers
 from streams.errors import SettingsError, TargetError
 from streams.model.observed import Downstream, Engagement
 from streams.rules.shapes import PLAIN

@@ -8,9 +8,12 @@ import json
 import pytest
 
 from streams.api.database import Database
+from streams.api.view import View
+from streams.cli.api_service import TOMBSTONES_KEPT_MS
 from streams.model.ledger import ActivityRow, Kind, Phase
+from streams.topics import names, wanted
 from streams.wire.codec import encode_activity_row, encode_row
-from tests.unit.api.desk import BASE, CANARY, NOW_MS, dead_row, row
+from tests.unit.api.desk import BASE, CANARY, NOW_MS, World, dead_row, row
 
 
 async def get(world, path, token="t-admin", **params):
@@ -254,6 +257,34 @@ async def test_files_of_another_cluster_or_too_old_are_dropped(tmp_path):
         kept("two", 0),
         kept("two", NOW_MS + 1),
     ]
+
+
+async def test_a_replica_that_missed_tombstones_shows_none_of_what_they_took(tmp_path):
+    """Issue 7: away longer than `delete.retention.ms` the log tells of no end any more; it is read anew."""
+    first = World(tmp_path)
+    kept = first.deliver(1)
+    first.database.complete(NOW_MS)
+    first.close()
+    away_ms = TOMBSTONES_KEPT_MS + 1
+    database = Database(
+        tmp_path / "api", "cluster", stale_before_ms=NOW_MS + away_ms - TOMBSTONES_KEPT_MS
+    )
+    view = View(database, 1)
+    try:
+        assert None is database.delivery(kept.delivery_id)
+        assert (
+            not database.is_complete
+        )  # so nothing is answered until the ledger was read from its start
+        assert 0 == view.position("l0")
+    finally:
+        database.close()
+
+
+def test_the_ledger_keeps_tombstones_for_as_long_as_a_replica_may_be_away():
+    """The two numbers are one: the topic's setting and when files count as stale."""
+    ledger = next(topic for topic in wanted("") if topic.name == names("").ledger)
+
+    assert str(TOMBSTONES_KEPT_MS) == dict(ledger.settings)["delete.retention.ms"]
 
 
 def _activity(activity_id, tenant):

@@ -11,9 +11,11 @@ from streams.model.policy import ACTIVITY, NOTIFICATION
 from streams.model.values import replace
 from streams.model.verdict import Judgement, Verdict
 from streams.rules.decide import (
+    CODE_CANCELLED,
     CODE_EXPIRED,
     LOST,
     NOT_CALLED,
+    CancelAsked,
     ClaimAsked,
     EffectMode,
     Event,
@@ -22,6 +24,7 @@ from streams.rules.decide import (
     RedriveAsked,
     Turned,
     decide,
+    is_cancelled,
 )
 
 NOW = 1_767_225_600_000
@@ -45,6 +48,7 @@ EVENTS: dict[type, Event] = {
     Judged: Judged(BUSY),
     Turned: Turned(FailurePhase.ADMISSION, "target_unknown"),
     RedriveAsked: RedriveAsked("dlv_1.1", EffectMode.RECONCILE_REPLAY),
+    CancelAsked: CancelAsked("dlv_1.1"),
 }
 
 MOVES = {
@@ -52,26 +56,32 @@ MOVES = {
     (Phase.QUEUED, Judged): None,
     (Phase.QUEUED, Turned): Phase.DEAD,
     (Phase.QUEUED, RedriveAsked): None,
+    (Phase.QUEUED, CancelAsked): Phase.SKIPPED,
     (Phase.CLAIMED, ClaimAsked): None,
     (Phase.CLAIMED, Judged): Phase.WAITING,
     (Phase.CLAIMED, Turned): None,
     (Phase.CLAIMED, RedriveAsked): None,
+    (Phase.CLAIMED, CancelAsked): None,
     (Phase.WAITING, ClaimAsked): Phase.CLAIMED,
     (Phase.WAITING, Judged): None,
     (Phase.WAITING, Turned): Phase.DEAD,
     (Phase.WAITING, RedriveAsked): None,
+    (Phase.WAITING, CancelAsked): Phase.SKIPPED,
     (Phase.SENT, ClaimAsked): None,
     (Phase.SENT, Judged): None,
     (Phase.SENT, Turned): None,
     (Phase.SENT, RedriveAsked): None,
+    (Phase.SENT, CancelAsked): None,
     (Phase.DEAD, ClaimAsked): None,
     (Phase.DEAD, Judged): None,
     (Phase.DEAD, Turned): None,
     (Phase.DEAD, RedriveAsked): Phase.QUEUED,
+    (Phase.DEAD, CancelAsked): None,
     (Phase.SKIPPED, ClaimAsked): None,
     (Phase.SKIPPED, Judged): None,
     (Phase.SKIPPED, Turned): None,
     (Phase.SKIPPED, RedriveAsked): None,
+    (Phase.SKIPPED, CancelAsked): None,
 }
 """Every phase and every event: what the row becomes, None for "nothing to do"."""
 
@@ -410,3 +420,34 @@ def test_a_redriven_delivery_has_all_attempts_again():
     claimed = after(queued, ClaimAsked(TOKEN))
 
     assert (Phase.CLAIMED, 1, NOW) == (claimed.phase, claimed.attempts, claimed.first_claim_ms)
+
+
+# ── Cancel ──
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.WAITING])
+def test_a_cancelled_delivery_keeps_what_its_attempts_did(phase):
+    """Issue 7: skipped, not due any more; an effect that may have happened stays said (B04)."""
+    waiting = row(phase, due_ms=NOW + 5, status=500, cause="http_500", effect_unknown=True)
+    skipped = after(waiting, CancelAsked("dlv_1.1"))
+
+    assert skipped == replace(
+        waiting,
+        phase=Phase.SKIPPED,
+        code=CODE_CANCELLED,
+        failure_phase=None,
+        due_ms=0,
+        settled_ms=NOW,
+    )
+    assert is_cancelled(skipped, "dlv_1.1")
+    assert not is_cancelled(skipped, "dlv_1.2")
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.WAITING])
+def test_a_cancel_names_a_budget(phase):
+    """Rule 11: one that comes after a redrive is of the budget before."""
+    event = CancelAsked("dlv_1.1")
+
+    assert None is decide(
+        row(phase, budget=2), event, now_ms=NOW, jitter=0.0, policy=POLICY, idempotent=False
+    )

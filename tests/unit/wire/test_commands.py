@@ -7,9 +7,10 @@ from streams.model.ledger import FailurePhase
 from streams.model.verdict import Judgement, Verdict
 from streams.rules.decide import EffectMode
 from streams.wire.avro import Codec
-from streams.wire.commands import LateReport, Redrive, decode_command, encode_command
+from streams.wire.commands import Cancel, LateReport, Redrive, decode_command, encode_command
 
 REDRIVE = Redrive(letter_id="dlv_1.2", mode=EffectMode.NEW_EXTERNAL_SEND, audit_id="aud_1")
+CANCEL = Cancel(letter_id="dlv_1.2", audit_id="aud_1")
 LATE = LateReport(
     delivery_key=b"https://a.example/1\x00crm",
     token=b"\x02" * 16,
@@ -28,7 +29,7 @@ LATE_SENT = LateReport(
 )
 
 
-@pytest.mark.parametrize("command", [REDRIVE, LATE, LATE_SENT])
+@pytest.mark.parametrize("command", [REDRIVE, CANCEL, LATE, LATE_SENT])
 def test_a_command_comes_back_as_it_was_written(command):
     """
     D-065, ledger.md rule 4.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.edge.http.call import wanted
+from streams.edge.http.call import Wanted, wanted
 from streams.errors import TargetError
 from streams.model.policy import ACTIVITY, NOTIFICATION
 from streams.model.target import Signing, Target, TargetRecord, Tls
@@ -175,7 +175,7 @@ def test_what_the_rule_takes_the_transport_can_read(text):
     except TargetError:
         return
 
-    wanted(target.message_id_from)
+    assert (wanted(target.message_id_from) == Wanted()) is (target.message_id_from is None)
 
 
 def test_an_inbox_is_idempotent_and_has_the_activity_policy():

@@ -7,7 +7,6 @@ import gzip
 import socket
 
 import pytest
-import uvloop
 
 from streams.edge.http.answer import BODY_BYTES_MAX
 from streams.edge.http.call import wanted
@@ -32,14 +31,6 @@ from tests.unit.edge.http_peer import (
 
 SHORT_MS = 150
 CHUNKED = b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request):
-    """Runs a scenario on each of the two loops that the worker may be started with."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        yield runner.run
 
 
 async def body_dripping(link: Link) -> None:

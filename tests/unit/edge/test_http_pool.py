@@ -6,7 +6,6 @@ import asyncio
 import random
 
 import pytest
-import uvloop
 
 from streams.edge.http import pool as pool_module
 from streams.edge.http.call import Limits
@@ -27,14 +26,6 @@ from tests.unit.edge.http_peer import (
 )
 
 SHORT_MS = 150
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request):
-    """Runs a scenario on each of the two loops that the worker may be started with."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        yield runner.run
 
 
 def test_calls_over_the_cap_of_a_target_wait_for_its_connections(run):

@@ -11,39 +11,13 @@ from datetime import UTC, datetime
 
 import pytest
 import trustme
-import uvloop
 
-from streams.edge.http.connection import Connection
 from streams.model.faults import fault_of
 from streams.model.observation import Observation, Stage
 from streams.model.values import replace
 from tests.unit.edge.http_peer import OK, Link, Peer, call_to, transport_of
 
 SHORT_MS = 150
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request):
-    """Runs a scenario on each of the two loops that the worker may be started with."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        yield runner.run
-
-
-@pytest.fixture
-def written(monkeypatch):
-    """The requests that were handed to a socket."""
-    requests: list[bytes] = []
-    send = Connection.send
-
-    def spy(self, request, deadline, wanted):
-        exchange = send(self, request, deadline, wanted)
-        if exchange is not None:
-            requests.append(request)
-        return exchange
-
-    monkeypatch.setattr(Connection, "send", spy)
-    return requests
 
 
 CA = trustme.CA()

@@ -16,7 +16,6 @@ from tests.sim.memory import Record, Topic
 
 BASE_MS = 1_767_225_600_000
 INCARNATION = b"the only one ..."
-WEEK_MS = 7 * 86_400_000
 APART_S = 1e-4
 """Appends of one worker to one topic land in order, so far apart at least."""
 

@@ -23,7 +23,8 @@ from streams.engine.retry_writer import RetryWriter
 from streams.engine.work import Runner, Tasks
 from streams.engine.worker import Worker, WorkerTopics
 from streams.rules.buckets import BUCKETS
-from tests.sim.broker import BASE_MS, WEEK_MS, Broker, SimAppender, SimFlow, SimTail
+from tests.sim.bounds import WEEK_MS
+from tests.sim.broker import BASE_MS, Broker, SimAppender, SimFlow, SimTail
 from tests.sim.loop import LIFE, Life
 from tests.sim.memory import MemoryStore
 from tests.sim.target import Script, SimCaller, SimTargets

@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 from aiokafka import ConsumerRecord
 
 from streams.edge.store import StoredRow
+from streams.model.ledger import OWNER_KEY
 from streams.rules.fold import LedgerRecord, fold
 
 T = TypeVar("T")
@@ -204,3 +205,8 @@ def without(records: Sequence[LedgerRecord], boundary: int) -> list[LedgerRecord
     """What compaction leaves of `records` when it reaches up to `boundary`."""
     last = {r.key: r.offset for r in records if r.offset < boundary}
     return [r for r in records if r.offset >= boundary or last[r.key] == r.offset]
+
+
+def name(key: bytes) -> str:
+    """A key for people."""
+    return "OWNER" if key == OWNER_KEY else key.decode().replace("\x00", " > ")

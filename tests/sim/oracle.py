@@ -10,7 +10,7 @@ from streams.engine.ledger_log import ledger_records
 from streams.engine.partition import _row
 from streams.errors import RecordError
 from streams.model.activity import Activity
-from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
+from streams.model.ledger import SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.rules.decide import CODE_EXPIRED
 from streams.rules.fold import LedgerRecord, fold
 from streams.rules.identity import delivery_id, delivery_key
@@ -23,8 +23,9 @@ from streams.wire.codec import (
     encode_dead_letter,
 )
 from streams.wire.records import read_retry_headers
-from tests.sim.broker import BASE_MS, WEEK_MS, Broker
-from tests.sim.memory import MemoryStore, Record, replay, without
+from tests.sim.bounds import ENDLESS, Bounds
+from tests.sim.broker import BASE_MS, Broker
+from tests.sim.memory import MemoryStore, Record, name, replay, without
 from tests.sim.target import LONGEST_WAIT_MS, Call, Script
 
 
@@ -35,23 +36,6 @@ class Owed:
     key: bytes
     delivery_id: str
     activity: Activity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How long a world remembers, and how long it tries.
-
-    Attributes:
-        window_ms: The dedupe window.
-        max_age_ms: Of a delivery that is not settled (C-17).
-    """
-
-    window_ms: int = WEEK_MS
-    max_age_ms: int = 600_000
-
-
-ENDLESS = Bounds()
-"""Nothing expires or is forgotten."""
 
 
 @dataclass
@@ -312,7 +296,9 @@ class Oracle:
             activity = None if stored is None else decode_activity_row(stored.value)
             mine = [o.key for o in self.owed.values() if o.activity.key == key]
             # Of a burial that was cut short, rows of deliveries are left: settled ones.
-            is_over = all(k in self.forgotten or self._is_over(k) for k in mine)
+            is_over = all(
+                k in self.forgotten or self._is(k, Phase.SENT, Phase.SKIPPED) for k in mine
+            )
             if activity is None and not (key in self._buried and is_over):
                 wrong.append(f"{name(key)}: its activity has no row")
                 continue
@@ -326,20 +312,16 @@ class Oracle:
 
     def remembered(self) -> list[str]:
         """What is settled and still known, in a world that has grown old; dead letters stay."""
-        stay = {owed.activity.key for owed in self.owed.values() if self._is_dead(owed.key)}
+        stay = {owed.activity.key for owed in self.owed.values() if self._is(owed.key, Phase.DEAD)}
         return [
             f"{name(key)} is still known"
             for key in self.reader.state.rows
             if key.partition(SEPARATOR)[0] not in stay
         ]
 
-    def _is_over(self, key: bytes) -> bool:
+    def _is(self, key: bytes, *phases: Phase) -> bool:
         row = self.row(key)
-        return row is not None and row.phase in (Phase.SENT, Phase.SKIPPED)
-
-    def _is_dead(self, key: bytes) -> bool:
-        row = self.row(key)
-        return row is not None and row.phase is Phase.DEAD
+        return row is not None and row.phase in phases
 
     def _wrong_admission(self, key: bytes, activity: ActivityRow) -> list[str]:
         owed = sum(1 for o in self.owed.values() if o.activity.key == key)
@@ -366,8 +348,3 @@ class Oracle:
     def boundary(self) -> int:
         """How far compaction may reach: up to the oldest debt, for the lag outlives it (rule 6)."""
         return min([self.reader.next, *self.reader.state.owed.values()])
-
-
-def name(key: bytes) -> str:
-    """A key for people."""
-    return "OWNER" if key == OWNER_KEY else key.decode().replace("\x00", " > ")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 
 from streams.model.ledger import Phase
+from tests.sim.bounds import ENDLESS, Bounds
 from tests.sim.loop import run_virtual
-from tests.sim.oracle import ENDLESS, Bounds
 from tests.sim.world import World, quiet
 
 TARGETS = ("strict-1", "strict-2", "idem-1", "idem-2")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from streams.model.ledger import Kind, Phase, Row
-from streams.rules.fold import LedgerRecord
+from streams.model.ledger import Phase, Row
 from tests.sim.loop import run_virtual
 from tests.sim.machine import Machine
 from tests.sim.world import World, quiet
@@ -87,13 +86,3 @@ async def redriven_over_a_late_letter(w: World) -> None:
     w.redrive(KEY)
     await until_phase(w, Phase.QUEUED)
     await until_acknowledged(w, "outbox.commands", 1)
-
-
-def claims_and_reports() -> list[LedgerRecord]:
-    """Rule 4: claim@1, OWNER@2, and a report@3 of the older epoch under the claim's token."""
-    return [
-        LedgerRecord(offset=0, key=b"\x00owner", kind=Kind.OWNER, epoch=-1, token=b"a", value=None),
-        LedgerRecord(offset=1, key=KEY, kind=Kind.CLAIM, epoch=0, token=b"t", value=b"claimed"),
-        LedgerRecord(offset=2, key=b"\x00owner", kind=Kind.OWNER, epoch=-1, token=b"b", value=None),
-        LedgerRecord(offset=3, key=KEY, kind=Kind.REPORT, epoch=0, token=b"t", value=b"sent"),
-    ]

@@ -9,7 +9,7 @@ import pytest
 from streams.engine.delivery import Deliverer
 from streams.engine.partition import Partition
 from streams.model.ledger import SEPARATOR, Kind, Phase
-from tests.sim.oracle import Bounds
+from tests.sim.bounds import Bounds
 from tests.sim.stage import KEY, RETRY, lead, play, until_acknowledged, until_led, until_phase
 from tests.sim.world import FailedError, World
 

@@ -9,14 +9,11 @@ import pytest
 from streams.agents import outbox as outbox_module
 from streams.engine.delivery import Deliverer
 from streams.model.ledger import Phase
-from streams.rules.fold import fold
 from streams.rules.identity import delivery_key
-from tests.sim.memory import MemoryStore
 from tests.sim.stage import (
     KEY,
     LETTER_S,
     LETTERS,
-    claims_and_reports,
     dead,
     lead,
     play,
@@ -270,19 +267,3 @@ def test_a_foreign_owner_that_lands_before_ours_starts_no_race():
         assert 2 == w.broker.topics["ledger"].end
 
     play(trace)
-
-
-def test_the_store_of_the_simulation_keeps_what_was_committed_and_nothing_else():
-    """What a crash leaves is the last commit: rows, epoch, position and debts of one moment."""
-    store = MemoryStore()
-    records = claims_and_reports()
-    for record in records[:2]:
-        fold(store, record)
-    store.commit()
-    fold(store, records[2])
-    fold(store, records[3])
-
-    kept = MemoryStore(store.kept)
-
-    assert (0, 2, frozenset()) == (kept.epoch, kept.next, kept.owed)
-    assert (2, 4, frozenset({KEY})) == (store.epoch, store.next, store.owed)

@@ -16,16 +16,13 @@ from streams.engine.letters import Letters
 from streams.engine.partition import Claim, Partition
 from streams.model.ledger import Kind, Phase, Row
 from streams.model.values import replace
-from streams.rules.fold import LedgerRecord, fold
 from streams.wire.codec import encode_row
-from tests.sim import memory
-from tests.sim.memory import State, replay, without
+from tests.sim.memory import State
 from tests.sim.stage import (
     KEY,
     LETTER_S,
     LETTERS,
     RETRY,
-    claims_and_reports,
     dead,
     lead,
     letter_on_its_way,
@@ -365,30 +362,3 @@ def test_a_trace_breaks_a_promise_without_its_guard(trace, without, monkeypatch)
 
     with pytest.raises(AssertionError):
         play(trace)
-
-
-def readers_agree(records: list[LedgerRecord]) -> bool:
-    """Whether a reader of the compacted log sees what one sees who read it all."""
-    full = replay(records)
-    boundary = min([full.next, *full.owed.values()])
-    return replay(without(records, boundary)).facts() == full.facts()
-
-
-def test_readers_agree_after_compaction_although_a_report_came_late():
-    """ledger.md, rule 4: compaction may drop the claim@1, and then nobody could tell."""
-    assert readers_agree(claims_and_reports())
-
-
-def test_readers_would_not_agree_if_a_report_counted_by_its_token(monkeypatch):
-    """ledger.md, rule 4: "valid by token from anyone" broke agreement; so it is not the rule."""
-
-    def by_token(state, record):
-        if record.kind is Kind.REPORT and state.get(record.key) is not None:
-            state.next = record.offset + 1
-            state.put(record.key, None, record.value)
-            return True
-        return fold(state, record)
-
-    monkeypatch.setattr(memory, "fold", by_token)
-
-    assert not readers_agree(claims_and_reports())

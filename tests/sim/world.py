@@ -18,11 +18,12 @@ from streams.model.values import replace
 from streams.rules.decide import EffectMode
 from streams.wire.commands import Redrive, encode_command
 from streams.wire.records import read_ledger_headers, read_retry_headers
+from tests.sim.bounds import ENDLESS, Bounds
 from tests.sim.broker import BASE_MS, Broker
 from tests.sim.loop import VirtualLoop
 from tests.sim.machine import TOPICS, Machine
-from tests.sim.memory import MemoryStore, Record
-from tests.sim.oracle import ENDLESS, Bounds, Oracle, name
+from tests.sim.memory import MemoryStore, Record, name
+from tests.sim.oracle import Oracle
 from tests.sim.target import POLICY, Call, Script, SimTargets
 
 AGED_S = 60

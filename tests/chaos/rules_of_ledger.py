@@ -97,6 +97,8 @@ def _report(was: Row, row: Row) -> tuple[Wrong, str] | None:
         return Wrong.DISAGREES, f"a second verdict, {row['phase']} after {was['phase']}"
     if was["phase"] == "claimed" and row["token"] != was["token"]:
         return Wrong.DISAGREES, "a report of a claim that does not stand"
+    if was["phase"] in ("waiting", "queued") and row["phase"] == "skipped":
+        return None  # cancelled
     if was["phase"] != "claimed" and row["phase"] != "dead":
         return Wrong.DISAGREES, f"{row['phase']} without a claim"
     return None

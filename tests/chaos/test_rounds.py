@@ -19,7 +19,7 @@ from random import Random
 from aiokafka.errors import KafkaError
 
 from streams.rules.decide import EffectMode
-from streams.wire.commands import Redrive, encode_command
+from streams.wire.commands import Cancel, Redrive, encode_command
 from tests.chaos import summary
 from tests.chaos.checker import check
 from tests.chaos.cluster import ProxiedKafka
@@ -119,7 +119,20 @@ async def _operate(site: Site, until: float) -> None:
                             site.topics.commands, record.activity, encode_command(command)
                         )
                     site.did["redrives"] += 1
+        await _cancel(site, rng, asked)
         await _replay(site)
+
+
+async def _cancel(site: Site, rng: Random, asked: set[str]) -> None:
+    """Cancel some of what waits, be it that it is claimed again by the time the owner reads of it."""
+    for key, row in fold(site.history.ledger).rows.items():
+        letter_id = f"{row.get('delivery_id')}.{row.get('budget')}"
+        if row.get("phase") in ("waiting", "queued") and letter_id not in asked:
+            asked.add(letter_id)
+            if rng.random() < 0.2:
+                command = encode_command(Cancel(letter_id=letter_id, audit_id="chaos"))
+                await site.write(site.topics.commands, key.partition(b"\0")[0].decode(), command)
+                site.did["cancels"] += 1
 
 
 async def _replay(site: Site) -> None:

@@ -21,8 +21,8 @@ from tests.sim.broker import Broker
 from tests.sim.loop import VirtualLoop, run_virtual
 from tests.sim.machine import RETRIES, TOPICS, Machine
 from tests.sim.memory import Topic, replay
+from tests.sim.quiet import quiet
 from tests.sim.target import Script, SimTargets
-from tests.sim.world import quiet
 
 
 def test_i01_nothing_is_committed_past_work_in_flight_over_a_gap():

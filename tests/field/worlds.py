@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from streams.model.ledger import Row
 from tests.sim.loop import run_virtual
 from tests.sim.memory import Record
+from tests.sim.quiet import quiet
 from tests.sim.target import Call
-from tests.sim.world import World, quiet
+from tests.sim.world import World
 
 Scenario = Callable[[World], Awaitable[None]]
 

@@ -1,8 +1,10 @@
-"""What differs from world to world in how long anything lasts."""
+"""How long anything lasts in a world, and what is owed in it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from streams.model.activity import Activity
 
 WEEK_MS = 7 * 86_400_000
 
@@ -22,3 +24,12 @@ class Bounds:
 
 ENDLESS = Bounds()
 """Nothing expires or is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A delivery that somebody asked for."""
+
+    key: bytes
+    delivery_id: str
+    activity: Activity

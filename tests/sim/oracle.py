@@ -9,7 +9,6 @@ from random import Random
 from streams.engine.ledger_log import ledger_records
 from streams.engine.partition import _row
 from streams.errors import RecordError
-from streams.model.activity import Activity
 from streams.model.ledger import SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.rules.decide import CODE_EXPIRED
 from streams.rules.fold import LedgerRecord, fold
@@ -23,19 +22,10 @@ from streams.wire.codec import (
     encode_dead_letter,
 )
 from streams.wire.records import read_retry_headers
-from tests.sim.bounds import ENDLESS, Bounds
+from tests.sim.bounds import ENDLESS, Bounds, Owed
 from tests.sim.broker import BASE_MS, Broker
 from tests.sim.memory import MemoryStore, Record, name, replay, without
 from tests.sim.target import LONGEST_WAIT_MS, Call, Script
-
-
-@dataclass(frozen=True, slots=True)
-class Owed:
-    """A delivery that somebody asked for."""
-
-    key: bytes
-    delivery_id: str
-    activity: Activity
 
 
 @dataclass
@@ -142,6 +132,8 @@ class Oracle:
         self._check_age(entry, row)
         self._seen_rows[entry.key, row.budget] = row
         if entry.kind is Kind.CLAIM:
+            if before is not None and before.phase.is_settled:
+                self.violated(f"{name(entry.key)}: claimed what is {before.phase}")
             spent = self._claims_of.setdefault((entry.key, life, row.budget), set())
             if row.attempts in spent:
                 self.violated(f"{name(entry.key)}: attempt {row.attempts} was claimed twice")
@@ -265,6 +257,7 @@ class Oracle:
     def _unreplayed(self, owed: Owed) -> str:
         row = self.row(owed.key)
         waits = row is not None and row.budget > 1 and (owed.key, row.budget) not in self.replayed
+        waits = waits and not self.is_in(owed.key, Phase.SKIPPED)  # cancelled before
         return "its caller has not replayed it yet" if waits else ""
 
     def _has_receipt(self, owed: Owed, row: Row) -> bool:
@@ -297,7 +290,7 @@ class Oracle:
             mine = [o.key for o in self.owed.values() if o.activity.key == key]
             # Of a burial that was cut short, rows of deliveries are left: settled ones.
             is_over = all(
-                k in self.forgotten or self._is(k, Phase.SENT, Phase.SKIPPED) for k in mine
+                k in self.forgotten or self.is_in(k, Phase.SENT, Phase.SKIPPED) for k in mine
             )
             if activity is None and not (key in self._buried and is_over):
                 wrong.append(f"{name(key)}: its activity has no row")
@@ -312,14 +305,17 @@ class Oracle:
 
     def remembered(self) -> list[str]:
         """What is settled and still known, in a world that has grown old; dead letters stay."""
-        stay = {owed.activity.key for owed in self.owed.values() if self._is(owed.key, Phase.DEAD)}
+        stay = {
+            owed.activity.key for owed in self.owed.values() if self.is_in(owed.key, Phase.DEAD)
+        }
         return [
             f"{name(key)} is still known"
             for key in self.reader.state.rows
             if key.partition(SEPARATOR)[0] not in stay
         ]
 
-    def _is(self, key: bytes, *phases: Phase) -> bool:
+    def is_in(self, key: bytes, *phases: Phase) -> bool:
+        """Whether a delivery has a row, in one of these phases."""
         row = self.row(key)
         return row is not None and row.phase in phases
 

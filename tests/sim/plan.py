@@ -10,7 +10,8 @@ from random import Random
 from streams.model.ledger import Phase
 from tests.sim.bounds import ENDLESS, Bounds
 from tests.sim.loop import run_virtual
-from tests.sim.world import World, quiet
+from tests.sim.quiet import quiet
+from tests.sim.world import World
 
 TARGETS = ("strict-1", "strict-2", "idem-1", "idem-2")
 KINDS = (
@@ -29,6 +30,7 @@ KINDS = (
     ("look_ups", 1),
     ("sweep", 4),
     ("disable", 2),
+    ("cancel", 3),
 )
 
 
@@ -112,6 +114,8 @@ def _befall(world: World, happening: Happening) -> None:
         getattr(world, happening.kind)(TARGETS[int(who)])
     elif happening.kind == "redrive":
         _redrive(world, how)
+    elif happening.kind == "cancel":
+        _cancel(world, how)
     else:
         _produce(world, happening.kind, who, how)
 
@@ -172,6 +176,14 @@ def _produce(world: World, kind: str, number: str, how: float) -> None:
         world.produce(activity_id, TARGETS[first], TARGETS[(first + 1) % 4])
     elif kind == "conflict" and activity_id in known:
         world.produce(activity_id, TARGETS[first], content="other")
+
+
+def _cancel(world: World, how: float) -> None:
+    """Cancel a delivery that waits, or that is about to: the command may come after its next claim."""
+    open_phases = (Phase.WAITING, Phase.QUEUED, Phase.CLAIMED)
+    keys = [k for k in world.oracle.owed if world.oracle.is_in(k, *open_phases)]
+    if keys:
+        world.cancel(keys[int(how * len(keys))], copies=1 + int(how * 100) % 2)
 
 
 def _redrive(world: World, how: float) -> None:

@@ -7,7 +7,8 @@ import asyncio
 from streams.model.ledger import Phase, Row
 from tests.sim.loop import run_virtual
 from tests.sim.machine import Machine
-from tests.sim.world import World, quiet
+from tests.sim.quiet import quiet
+from tests.sim.world import World
 
 KEY = b"x\x00strict-1"
 RETRY = "outbox.retry.1s"

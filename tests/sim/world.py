@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from random import Random
 from typing import cast
-from unittest import mock
-
-import structlog
 
 from streams.model.ledger import OWNER_KEY, Row
 from streams.model.values import replace
 from streams.rules.decide import EffectMode
-from streams.wire.commands import Redrive, encode_command
+from streams.wire.commands import Cancel, Redrive, encode_command
 from streams.wire.records import read_ledger_headers, read_retry_headers
 from tests.sim.bounds import ENDLESS, Bounds
 from tests.sim.broker import BASE_MS, Broker
@@ -28,9 +23,6 @@ from tests.sim.target import POLICY, Call, Script, SimTargets
 
 AGED_S = 60
 """A world with a longer dedupe window does not live to see its end."""
-
-LOOK_AGAIN_MS = 20_000
-"""In place of a day: worlds are short."""
 
 DRAIN_S = 1_500
 """How long a world that nobody disturbs any more may take to come to rest."""
@@ -109,6 +101,14 @@ class World:
         command = Redrive(letter_id=letter_id, mode=EffectMode.NEW_EXTERNAL_SEND, audit_id="audit")
         for _ in range(copies):
             self.broker.land("outbox.commands", key.partition(b"\x00")[0], encode_command(command))
+
+    def cancel(self, key: bytes, *, copies: int = 1) -> None:
+        """Ask for a delivery, as it stands in its present budget, to be cancelled."""
+        row = self.oracle.row(key)
+        assert row is not None
+        command = encode_command(Cancel(letter_id=row.letter_id, audit_id="audit"))
+        for _ in range(copies):
+            self.broker.land("outbox.commands", key.partition(b"\x00")[0], command)
 
     def replay(self, key: bytes) -> None:
         """Produce a redriven delivery's activity again, as its caller does (D-066)."""
@@ -329,22 +329,3 @@ class World:
 
 def _short(row: Row) -> str:
     return f"-> {row.phase} a{row.attempts} b{row.budget} f{row.fence} {row.code}"
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Let the engine read the ledger through the simulation's tail, and log nothing."""
-    config = structlog.get_config()
-
-    async def read_all(options, topic, starts, sink, progress=None):
-        return await options["tail"].read_all(topic, starts, sink)
-
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    try:
-        with (
-            mock.patch("streams.engine.restoring.read_all", read_all),
-            mock.patch("streams.rules.end_of_life.LOOK_AGAIN_MS", LOOK_AGAIN_MS),
-        ):
-            yield
-    finally:
-        structlog.configure(**config)

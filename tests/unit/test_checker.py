@@ -81,6 +81,20 @@ def test_a_redriven_delivery_may_act_once_more() -> None:
     assert [] == check(history, at_rest=True)
 
 
+def test_what_waits_may_be_cancelled() -> None:
+    """D-008: it is skipped without a claim of its own, and told like any other end."""
+    history = good()
+    history.ledger = [
+        *history.ledger[:4],
+        entry(4, "REPORT", OWED, row("d1", "skipped", 1, code="cancelled", fence=2)),
+        *(replace(later, offset=later.offset - 1) for later in history.ledger[6:]),
+    ]
+    history.receipts[0] = receipt("d1", "skipped", 1, 0)
+    del history.calls[1]
+
+    assert [] == check(history, at_rest=True)
+
+
 def test_a_settled_activity_may_be_forgotten_after_its_window() -> None:
     """design §3: its rows become tombstones together; a record that is younger is a new activity."""
     history = good()

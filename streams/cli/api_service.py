@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
@@ -27,7 +27,6 @@ from streams.api.feed import Feed, Sources, cluster_id
 from streams.api.histories import Histories, HistoryFeed
 from streams.api.job_routes import JobRoutes
 from streams.api.jobs import RedriveJobs
-from streams.api.jwks import Fetch, IssuedTokens
 from streams.api.provider_events import EventCounts, Intake
 from streams.api.providers import Provider, read_providers
 from streams.api.redriving import Redriver
@@ -230,6 +229,9 @@ async def verifiers(settings: Settings, stack: AsyncExitStack) -> tuple[Verifier
     ]
     found: list[Verifier] = [StaticTokens(known)] if known else []
     if settings.api_jwks_url:
+        # What reads JWTs and asks for their keys takes 0.4 s to import: only where there are any.
+        from streams.api.jwks import IssuedTokens  # noqa: PLC0415
+
         fetch = await _fetcher(settings.api_jwks_url, stack)
         found.append(
             IssuedTokens(
@@ -239,8 +241,8 @@ async def verifiers(settings: Settings, stack: AsyncExitStack) -> tuple[Verifier
     return tuple(found)
 
 
-async def _fetcher(url: str, stack: AsyncExitStack) -> Fetch:
-    import httpx  # noqa: PLC0415 - 0.3 s, which a start without JWTs should not pay for
+async def _fetcher(url: str, stack: AsyncExitStack) -> Callable[[], Awaitable[dict[str, Any]]]:
+    import httpx  # noqa: PLC0415 - as above
 
     client = await stack.enter_async_context(httpx.AsyncClient(timeout=_JWKS_S))
 

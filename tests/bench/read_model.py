@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,6 +56,12 @@ class _Asked:
 
     lists: list[float]
     shows: list[float]
+    floor: list[float]
+
+    @property
+    def count(self) -> int:
+        """Of all three kinds."""
+        return len(self.lists) + len(self.shows) + len(self.floor)
 
 
 async def read_model(suite: Suite) -> Figure:
@@ -75,16 +82,21 @@ async def read_model(suite: Suite) -> Figure:
     asked = await _ask(api, suite.some(ASKED_S, least=2) * RATE_PER_S)
     await api.end()
     suite.say("read_model, restarts")
-    restarts = tuple([await _restart(world) for _ in range(suite.runs(BUILDS))])
+    restarts: list[float] = []
+    imports: list[float] = []
+    for _ in range(suite.runs(BUILDS)):
+        imports.append(await _import())
+        restarts.append(await _restart(world))
     beside = tuple(a.seconds / b.seconds for a, b in zip(built, raw, strict=True))
     per_s = tuple(read.per_s for read in built)
     return Figure(
         name="read_model",
         work=f"The {raw[0].rows:,} ledger records of `restore`. {len(built)} interleaved runs of an `outbox"
         " api` with empty files, from the first fetch to files that can be asked (`view.built` in its"
-        f" log). Then {len(asked.lists) + len(asked.shows):,} requests, lists of 50 and single deliveries"
-        f" in turn, at {RATE_PER_S} a second, from their planned time to the whole answer, over one kept"
-        " connection. Then starts of a process with these files, from `exec` to 200 of `/readyz`.",
+        f" log). Then {asked.count:,} requests, lists of 50, single deliveries and /healthz in turn, at"
+        f" {RATE_PER_S} a second, from their planned time to the whole answer, over one kept connection."
+        " Then starts of a process with these files, from `exec` to 200 of `/readyz`; a process that only"
+        " imports the same beside each.",
         rows=(
             Row(
                 name="read_model",
@@ -109,11 +121,24 @@ async def read_model(suite: Suite) -> Figure:
             _p99("read_model_list", asked.lists, "GET /deliveries?limit=50"),
             _p99("read_model_show", asked.shows, "GET /deliveries/{id}"),
             Row(
+                name="read_model_floor_p99",
+                unit="ms",
+                runs=(percentile(asked.floor, 0.99),),
+                note="GET /healthz in the same loop, which reads nothing; median"
+                f" {percentile(asked.floor, 0.5):.1f} ms",
+            ),
+            Row(
                 name="read_model_restart",
                 unit="s",
-                runs=restarts,
+                runs=tuple(restarts),
                 limit=at_most(2),
                 note="Python's imports and the connecting included",
+            ),
+            Row(
+                name="read_model_imports",
+                unit="s",
+                runs=tuple(imports),
+                note="floor: a process that imports what the API does, and ends",
             ),
         ),
         plots=(
@@ -165,6 +190,15 @@ async def _until_ready(api: Api) -> None:
             await asyncio.sleep(0.01)
 
 
+async def _import() -> float:
+    began = time.perf_counter()
+    command = [sys.executable, "-c", "import streams.__main__, streams.cli.api_service"]
+    process = await asyncio.create_subprocess_exec(*command)
+    if await process.wait():
+        raise BenchError("what the API imports cannot be imported")
+    return time.perf_counter() - began
+
+
 async def _restart(world: World) -> float:
     began = time.perf_counter()
     api = _start(world)
@@ -176,7 +210,7 @@ async def _restart(world: World) -> float:
 
 async def _ask(api: Api, count: int) -> _Asked:
     """An open loop: a request that is late is late for whoever asked."""
-    asked = _Asked(lists=[], shows=[])
+    asked = _Asked(lists=[], shows=[], floor=[])
     async with httpx.AsyncClient(base_url=await api.address(), headers=_AUTH) as client:
         ids = await _some_ids(client)
         began = time.perf_counter()
@@ -184,8 +218,11 @@ async def _ask(api: Api, count: int) -> _Asked:
         for number in range(count):
             planned = began + number / RATE_PER_S
             await asyncio.sleep(max(0.0, planned - time.perf_counter()))
-            path = f"{BASE}?limit=50" if number % 2 else f"{BASE}/{next(ids)}"
-            took = asked.lists if number % 2 else asked.shows
+            path, took = (
+                (f"{BASE}?limit=50", asked.lists),
+                (f"{BASE}/{next(ids)}", asked.shows),
+                ("/healthz", asked.floor),
+            )[number % 3]
             waiting.append(asyncio.ensure_future(_one(client, path, planned, took)))
         await asyncio.gather(*waiting)
     return asked

@@ -130,6 +130,7 @@ def _wires() -> dict[str, Wire]:
             schema="command", module=commands, codec="_CODEC",
             samples={
                 "redrive": encode_command(test_commands.REDRIVE),
+                "cancel": encode_command(test_commands.CANCEL),
                 "late report": encode_command(test_commands.LATE),
             },
             decode=decode_command,
@@ -151,7 +152,11 @@ def _wires() -> dict[str, Wire]:
         ),
         "audit": Wire(
             schema="audit", module="streams.wire.audit", codec="_CODEC",
-            samples={"redrive": encode_audit(test_audit.RECORD)}, decode=decode_audit,
+            samples={
+                "redrive": encode_audit(test_audit.RECORD),
+                "job": encode_audit(test_audit.JOB),
+            },
+            decode=decode_audit,
         ),
         "activity": Wire(
             schema="activity", module="streams.wire.activity", codec="_CODEC",

@@ -30,11 +30,25 @@ RECORD = AuditRecord(
     summary="HTTP 400 after 3 attempts: http_400",
     created_ms=1_767_225_500_000,
 )
+JOB = AuditRecord(
+    audit_id="a2",
+    action="job.start",
+    tenant="acme",
+    subject="al",
+    request_id="r2",
+    at_ms=1_767_225_600_000,
+    reason="CRM was down",
+    target="",
+    effect_mode="reconcile_replay",
+    job_id="j1",
+    detail='{"filter":{"target":"crm"},"rate_per_s":10,"replica":"api-0"}',
+)
 
 
-def test_an_audit_record_is_read_as_it_was_written():
+@pytest.mark.parametrize("record", [RECORD, JOB], ids=["redrive", "job"])
+def test_an_audit_record_is_read_as_it_was_written(record):
     """D-065: what the letter said is in it, so that its resolution outlives the letter."""
-    assert RECORD == decode_audit(encode_audit(RECORD))
+    assert record == decode_audit(encode_audit(record))
 
 
 def test_what_is_no_audit_record_is_refused():

@@ -110,7 +110,7 @@ async def test_a_void_record_changes_nothing(world):
 
 
 async def test_an_activity_counts_what_was_never_claimed_as_queued(world):
-    """O-022: a delivery without a row is owed still."""
+    """O-022, O-007: a delivery without a row is owed still."""
     key = world.admit("urn:a/1", owed=3)
     world.put(key, row(1, phase=Phase.SENT), dead_row(2, target="mail"))
     facts = (await get(world, "/activities/urn:a%2F1")).json()
@@ -120,7 +120,7 @@ async def test_an_activity_counts_what_was_never_claimed_as_queued(world):
 
 
 async def test_an_activity_with_a_dead_delivery_and_none_open_is_never(world):
-    """O-022."""
+    """O-022, O-007: told apart from "not yet" by query."""
     key = world.admit("urn:a", owed=2)
     world.put(key, row(1, phase=Phase.SENT), dead_row(2, target="mail"))
 

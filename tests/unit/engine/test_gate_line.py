@@ -115,7 +115,7 @@ def test_whoever_waits_for_a_target_that_hangs_steps_aside():
 
 
 def test_a_target_that_hangs_moves_nobody_elses_call():
-    """C-08, O-030..038: in the same worker, at the same time."""
+    """C-08, O-006, O-030..038: in the same worker, at the same time."""
 
     async def scenario(gate: Gate) -> None:
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from streams.engine import worker as worker_module
+from streams.engine import feeding, restoring, worker
 from streams.engine.acks import Acks
 from streams.engine.lanes import Lane
 from streams.engine.ledger_log import ledger_records
@@ -212,7 +212,8 @@ class Lone:
 def alone(scenario, monkeypatch) -> tuple[Lone, Lines]:
     """Live through a scenario of one machine; keep what its worker logs."""
     lines = Lines()
-    monkeypatch.setattr(worker_module, "log", lines)
+    for module in (worker, feeding, restoring):
+        monkeypatch.setattr(module, "log", lines)
 
     async def live() -> Lone:
         lone = Lone()
@@ -262,7 +263,7 @@ def test_i16_a_store_that_is_ahead_of_its_log_is_built_anew(monkeypatch):
 
     lone, lines = alone(scenario, monkeypatch)
 
-    assert 1 == len(lines.of("store.ahead_of_log"))
+    assert 1 == len(lines.of("store.foreign"))
     log = ledger_records(lone.broker.topics["ledger"].records)
     assert lone.machine.store.state.facts() == replay(log).facts()
     assert {"idem-1", "idem-2", "idem-3", "idem-4"} == set(lone.called())

@@ -305,14 +305,10 @@ class Oracle:
 
     def remembered(self) -> list[str]:
         """What is settled and still known, in a world that has grown old; dead letters stay."""
-        stay = {
-            owed.activity.key for owed in self.owed.values() if self.is_in(owed.key, Phase.DEAD)
-        }
-        return [
-            f"{name(key)} is still known"
-            for key in self.reader.state.rows
-            if key.partition(SEPARATOR)[0] not in stay
-        ]
+        rows = [key for key in self.reader.state.rows if SEPARATOR in key]
+        stay = {key.partition(SEPARATOR)[0] for key in rows if self.is_in(key, Phase.DEAD)}
+        left = [k for k in self.reader.state.rows if k.partition(SEPARATOR)[0] not in stay]
+        return [f"{name(key)} is still known" for key in left]
 
     def is_in(self, key: bytes, *phases: Phase) -> bool:
         """Whether a delivery has a row, in one of these phases."""

@@ -8,25 +8,24 @@ in being right.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import msgspec
 import structlog
-from msgspec.structs import replace
 
 from streams.edge.failpoint import failpoint
-from streams.edge.store import PartitionStore, StoredRow
+from streams.edge.store import PartitionStore
+from streams.engine.barriers import Barriers
 from streams.engine.locks import KeyedLocks
 from streams.engine.ports import LedgerLog, Time
+from streams.engine.rows import Rows, value_of_repair
+from streams.engine.watchers import Watchers
 from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.model.verdict import Judgement
 from streams.rules.decide import NOT_CALLED
 from streams.rules.fold import LedgerRecord, fold
 from streams.wire.codec import (
-    decode_activity_row,
-    decode_row,
     encode_activity_row,
     encode_row,
 )
@@ -42,9 +41,6 @@ records as fast as the broker takes them."""
 
 ADMIT_LOOK_S: Final = 5.0
 """How long one wait for an activity's row lasts before its assignment is looked at again."""
-
-HOT_ROWS: Final = 20_000
-"""Decoded rows kept in memory per partition; beyond it the cache starts anew."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -65,7 +61,7 @@ class Claim(msgspec.Struct, frozen=True):
     mine: bool = True
 
 
-class Partition:
+class Partition(Rows):
     """The ledger protocol for one partition, its I/O behind `LedgerLog`."""
 
     def __init__(
@@ -76,8 +72,8 @@ class Partition:
         time: Time,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
+        super().__init__(store)
         self.index = index
-        self.store = store
         self.locks = KeyedLocks()
         self.assignment = 0
         """Which assignment of this partition stands; 0 while it is not ours."""
@@ -96,14 +92,17 @@ class Partition:
         self._epoch = -1
         # By kind, token and epoch: an owner that adopts our claim reports it under the same token.
         self._waits: dict[tuple[Kind, bytes, int], tuple[asyncio.Future[bool], Row | None]] = {}
-        self._watchers: dict[bytes, list[asyncio.Future[None]]] = {}
+        self._watchers = Watchers()
         self._first_seen: dict[bytes, float] = {}
-        self._hot: dict[bytes, Row | None] = {}
-        self._admitting: dict[bytes, tuple[ActivityRow, bytes]] = {}
         self._repairing: set[bytes] = set()
-        self._barriers: list[asyncio.Future[bool]] = []
-        self._barrier_runs = False
         self._folded: asyncio.Event = asyncio.Event()
+        self._barriers = Barriers(
+            ledger,
+            self._folded,
+            leads=lambda: self.leads,
+            next_offset=lambda: store.next,
+            spawn=spawn,
+        )
 
     # -- who leads ---------------------------------------------------------------------------
 
@@ -132,20 +131,12 @@ class Partition:
                 future.set_result(False)
         self._admitting.clear()
         self._folded.set()
-        for key in list(self._watchers):
-            self._wake(key)
-
-    def forget(self) -> None:
-        """Drop all that was folded: it was another log's, and is folded anew."""
-        self.store.forget()
-        self._hot.clear()
-        self._admitting.clear()
+        self._watchers.wake_all()
 
     def close(self) -> None:
         """Stop claiming because the worker stops; wakes whoever waits for a foreign claim."""
         self.closing = True
-        for key in list(self._watchers):
-            self._wake(key)
+        self._watchers.wake_all()
 
     def _own(self) -> None:
         self._epoch = -1
@@ -224,93 +215,12 @@ class Partition:
                 future.set_result(valid)
         for key in touched:
             if key in self._watchers:
-                self._wake(key)
+                self._watchers.wake(key)
         self._folded.set()
 
-    def _remember(self, record: LedgerRecord, row: Row | None) -> None:
-        """Keep a row that we wrote ourselves decoded; one that others wrote is decoded when asked for."""
-        if len(self._hot) >= HOT_ROWS:
-            self._hot.clear()
-        if row is None:
-            self._hot.pop(record.key, None)
-            pending = self._admitting.get(record.key)
-            if pending is not None and pending[1] == record.token:
-                del self._admitting[record.key]
-        elif record.kind is Kind.CLAIM:
-            self._hot[record.key] = replace(row, fence=record.offset)
-        else:
-            self._hot[record.key] = row
-
-    def row(self, key: bytes) -> Row | None:
-        """The folded row of a delivery."""
-        if key in self._hot:
-            return self._hot[key]
-        if len(self._hot) >= HOT_ROWS:
-            self._hot.clear()
-        stored = self.store.get(key)
-        # That there is none is kept too: a new delivery is looked for three times before its claim.
-        row = self._hot[key] = None if stored is None else _row(stored)
-        return row
-
-    def activity(self, key: bytes) -> ActivityRow | None:
-        """The row of an activity, one that is appended and not yet folded included."""
-        pending = self._admitting.get(key)
-        if pending is not None:
-            return pending[0]
-        stored = self.store.get(key)
-        return None if stored is None else decode_activity_row(stored.value)
-
-    def knows(self, activity_key: bytes) -> bool:
-        """Whether an activity has a row, folded or on its way."""
-        return activity_key in self._admitting or self.store.get(activity_key) is not None
-
-    def deliveries(self, activity_key: bytes) -> list[Row]:
-        """Every delivery's row of one activity, in key order."""
-        return [_row(stored) for _, stored in self.store.under(activity_key + SEPARATOR)]
-
-    def letter(self, activity_key: bytes, letter_id: str) -> bytes | None:
-        """The ledger key of the delivery whose dead letter has this id, or None."""
-        for key, stored in self.store.under(activity_key + SEPARATOR):
-            row = _row(stored)
-            if row.phase is Phase.DEAD and row.letter_id == letter_id:
-                return key
-        return None
-
     async def barrier(self) -> bool:
-        """See everything that was in the log when this was called (rule 7).
-
-        Returns:
-            True when we still lead after that. Calls that come while the end is being asked for share
-            the next question.
-        """
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._barriers.append(answer)
-        if not self._barrier_runs:
-            self._barrier_runs = True
-            self._spawn(self._run_barriers())
-        return await answer
-
-    async def _run_barriers(self) -> None:
-        try:
-            while self._barriers:
-                waiting, self._barriers = self._barriers, []
-                fresh = self.leads and await self._catch_up(await self._ledger.end_offset())
-                for answer in waiting:
-                    if not answer.done():
-                        answer.set_result(fresh)
-        finally:
-            self._barrier_runs = False
-
-    async def _catch_up(self, end: int) -> bool:
-        while self.leads and self.store.next < end:
-            self._folded.clear()
-            try:
-                await asyncio.wait_for(self._folded.wait(), timeout=0.5)
-            except TimeoutError:
-                # Compaction may have taken the last records: the tail passed them without a fold.
-                if await self._ledger.read_position() >= end:
-                    break
-        return self.leads
+        """See everything that was in the log when this was called; True when we still lead (rule 7)."""
+        return await self._barriers.pass_one()
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -356,7 +266,7 @@ class Partition:
         """
         assignment = self.assignment
         while key in self._admitting and self.assignment == assignment:
-            await self._changed(key, self._time.monotonic() + ADMIT_LOOK_S)
+            await self._watchers.changed(key, within_s=ADMIT_LOOK_S)
 
     def bury(self, activity_key: bytes) -> bool:
         """Append tombstones for an activity and all its deliveries, if nobody is at work on it.
@@ -441,7 +351,7 @@ class Partition:
                 return late
             if self._time.monotonic() >= ends:
                 return None
-            await self._changed(key, ends)
+            await self._watchers.changed(key, within_s=ends - self._time.monotonic())
         return False
 
     def adopted(self, key: bytes, row: Row) -> Claim:
@@ -456,19 +366,7 @@ class Partition:
     def heard_late(self, report: LateReport) -> None:
         """Note a late report and wake who waits for it."""
         self.late_reports[report.token] = report.judgement
-        self._wake(report.delivery_key)
-
-    async def _changed(self, key: bytes, until: float) -> None:
-        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.setdefault(key, []).append(change)
-        left = max(0.0, until - self._time.monotonic())
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(change, timeout=left)
-
-    def _wake(self, key: bytes) -> None:
-        for change in self._watchers.pop(key, []):
-            if not change.done():
-                change.set_result(None)
+        self._watchers.wake(report.delivery_key)
 
     # -- debts --------------------------------------------------------------------------------
 
@@ -490,22 +388,10 @@ class Partition:
                     # repair that lands behind it would erase it (rule 6).
                     return
                 stored = self.store.get(key)
-                value = None if stored is None else _as_value(key, stored)
+                value = None if stored is None else value_of_repair(key, stored)
                 failpoint("repair_unwritten")
                 await self._await_fold(
                     Kind.REPAIR, key, value, epoch=self._epoch, token=self._time.token()
                 )
         finally:
             self._repairing.discard(key)
-
-
-def _row(stored: StoredRow) -> Row:
-    row = decode_row(stored.value)
-    return row if stored.fence is None else replace(row, fence=stored.fence)
-
-
-def _as_value(key: bytes, stored: StoredRow) -> bytes:
-    """What a repair writes: the row with the fence that the fold gave it, or the activity's row as is."""
-    if SEPARATOR not in key or stored.fence is None:
-        return stored.value
-    return encode_row(_row(stored))

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streams.engine.partition import _row
+from streams.engine.rows import row_of
 from streams.model.ledger import OWNER_KEY, FailurePhase, Kind, Phase, Row
 from streams.model.policy import ACTIVITY
 from streams.model.values import replace
@@ -70,7 +70,7 @@ class Worker:
     @property
     def row(self) -> Row | None:
         stored = self.store.get(KEY)
-        return None if stored is None else _row(stored)
+        return None if stored is None else row_of(stored)
 
 
 class Ledger(RuleBasedStateMachine):
@@ -105,7 +105,7 @@ class Ledger(RuleBasedStateMachine):
     def land(self, record: LedgerRecord) -> None:
         landed = replace(record, offset=len(self.log))
         stored = self.reference.get(KEY)
-        before = None if stored is None else _row(stored)
+        before = None if stored is None else row_of(stored)
         self.log.append(landed)
         valid = fold(self.reference, landed)
         if not valid or landed.kind is Kind.OWNER:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from streams.engine.ledger_log import ledger_records
-from streams.engine.partition import _row
+from streams.engine.rows import row_of
 from streams.errors import RecordError
 from streams.model.ledger import SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.rules.decide import CODE_EXPIRED
@@ -80,11 +80,11 @@ class Oracle:
     def row(self, key: bytes) -> Row | None:
         """A delivery's row as the whole log says."""
         stored = self.reader.get(key)
-        return None if stored is None else _row(stored)
+        return None if stored is None else row_of(stored)
 
     def rows(self, activity_key: bytes) -> list[Row]:
         """The rows of an activity's deliveries."""
-        return [_row(stored) for _, stored in self.reader.under(activity_key + SEPARATOR)]
+        return [row_of(stored) for _, stored in self.reader.under(activity_key + SEPARATOR)]
 
     # -- what lands ---------------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from streams.agents.rejecting import reject
 from streams.edge.appender import Appender
 from streams.edge.deathmark import Deathmark
 from streams.engine.lanes import Lane, Record
-from streams.engine.outputs import FollowUps, Rejected, not_taken
+from streams.engine.outputs import FollowUps, not_taken
 from streams.engine.partition import Partition
 from streams.engine.ports import Time
 from streams.engine.telling import Teller
@@ -74,7 +75,7 @@ class OutboxAgent:
         try:
             activity = self._read(record, position)
         except RecordError as error:
-            self.tasks.spawn(self._reject(lane, record, error.code))
+            self.tasks.spawn(reject(self.follow_ups, self.teller, lane, record, error.code))
             return
         home = partition_of(activity.key, self.limits.partitions)
         if home != record.partition:
@@ -93,14 +94,6 @@ class OutboxAgent:
         finally:
             self.deathmark.clear()
 
-    async def _reject(self, lane: Lane, record: Record, code: str) -> None:
-        position = position_of(record.topic, record.partition, record.offset)
-        await self.follow_ups.reject(
-            Rejected(position=position, partition=record.partition, code=code, value=record.value)
-        )
-        self.teller.rejected(position, code)
-        lane.settle(record)
-
     async def _forward(self, lane: Lane, record: Record, key: bytes, home: int) -> None:
         """Send a record on to the partition of its activity: one activity must have one owner (C-14)."""
         # Of its headers what a retry would carry too: they may be more than a topic takes unpacked.
@@ -118,7 +111,9 @@ class OutboxAgent:
             return
         decision = self._decide(partition, record, activity)
         if decision.kind is Admitted.TOO_MANY:
-            self.tasks.spawn(self._reject(lane, record, "too_many_deliveries"))
+            self.tasks.spawn(
+                reject(self.follow_ups, self.teller, lane, record, "too_many_deliveries")
+            )
             return
         wanted = _wanted(partition, activity, decision)
         if wanted:

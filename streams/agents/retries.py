@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from streams.agents.rejecting import reject
 from streams.engine.held import Held
 from streams.engine.lanes import Lane, Record
-from streams.engine.outputs import FollowUps, KafkaOutputs, Rejected
+from streams.engine.outputs import FollowUps, KafkaOutputs
 from streams.engine.partition import Partition
 from streams.engine.ports import Time
 from streams.engine.released import Released
@@ -25,7 +26,6 @@ from streams.wire.records import (
     PARKED,
     RetryItem,
     carried_headers,
-    position_of,
     read_retry_headers,
     retry_headers,
 )
@@ -65,7 +65,7 @@ class RetryAgent:
         try:
             due_ms, items = read_retry_headers(record.headers)
         except RecordError as error:
-            self.tasks.spawn(self._reject(lane, record, error.code))
+            self.tasks.spawn(reject(self.follow_ups, self.teller, lane, record, error.code))
             return
         wakes_ms = wake_ms(self.buckets[record.topic], record.timestamp)
         left_ms = wakes_ms - self.time.now_ms()
@@ -145,7 +145,7 @@ class RetryAgent:
             )
             triggers = self._triggers(lane, record, activity, items)
         except RecordError as error:
-            await self._reject(lane, record, error.code)
+            await reject(self.follow_ups, self.teller, lane, record, error.code)
             return
         await self.runner.run(lane, record, triggers)
 
@@ -182,11 +182,3 @@ class RetryAgent:
                 )
             )
         return triggers
-
-    async def _reject(self, lane: Lane, record: Record, code: str) -> None:
-        position = position_of(record.topic, record.partition, record.offset)
-        await self.follow_ups.reject(
-            Rejected(position=position, partition=record.partition, code=code, value=record.value)
-        )
-        self.teller.rejected(position, code)
-        lane.settle(record)

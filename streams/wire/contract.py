@@ -21,6 +21,8 @@ CASE_LEDGER_ENTRY: Final = "CaseLedgerEntry"
 
 _TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TENANT_PREFIX: Final = re.compile(_TENANT.pattern + r"\|")
+_POSITION: Final = re.compile(r"[A-Za-z0-9._-]*(?:outbox|inbox)(?:\.retry\.\w+)?/[0-9]+/[0-9]+")
+"""How an unreadable record is named: topic, with or without a prefix, partition, offset (C-14)."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTENT_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!-~](?:[ -~]{0,253}[!-~])?")
 OPTIONAL: Final = ("transaction", "workflow", "subscriber", "channel")
@@ -74,6 +76,9 @@ def activity_of(found: Found) -> Activity:
     if tenant == "default" and "|" in activity_id and _TENANT_PREFIX.match(activity_id):
         # `acme|1` of the default tenant and `1` of `acme` would share a key, and so a ledger row.
         raise RecordError("activity_id_ambiguous", "activity_id must not start like `tenant|`")
+    if tenant == "default" and _POSITION.fullmatch(activity_id):
+        # The dead letter of an unreadable record has its position for a key: one would replace the other.
+        raise RecordError("activity_id_ambiguous", "activity_id must not be a record's position")
     recipients = _recipients(found.recipients)
     body, content_type = _content(found)
     optional = found.optional

@@ -217,6 +217,8 @@ def test_the_ledger_entry_is_named_or_there_is_none(activity, expected):
         ({**RECORD, "activity_id": "x" * 1_025}, "activity_id_too_long"),
         ({**RECORD, "activity_id": "é" * 513}, "activity_id_too_long"),
         ({**RECORD, "activity_id": "acme|1"}, "activity_id_ambiguous"),
+        ({**RECORD, "activity_id": "outbox/0/12"}, "activity_id_ambiguous"),
+        ({**RECORD, "activity_id": "prod.outbox.retry.30s/7/0"}, "activity_id_ambiguous"),
         ({**RECORD, "tenant": ""}, "tenant_invalid"),
         ({**RECORD, "tenant": "a|b"}, "tenant_invalid"),
         ({**RECORD, "tenant": "a\x00"}, "tenant_invalid"),
@@ -495,3 +497,14 @@ def test_a_registry_that_is_away_is_no_fault_of_the_record():
 
     with pytest.raises(ConnectionError):
         read(framed(), schema_by_id=unreachable)
+
+
+@pytest.mark.parametrize(
+    "activity_id",
+    ["https://a.example/users/al/outbox/12/3", "outbox/0", "outbox/0/12/", "mailbox/0/12"],
+)
+def test_an_id_that_only_resembles_a_position_is_taken(activity_id):
+    """C-14: no more is refused than what would share a key."""
+    raw = json.dumps({**RECORD, "activity_id": activity_id}).encode()
+
+    assert activity_id == read_activity(raw, max_bytes=1 << 20, max_depth=32).activity_id

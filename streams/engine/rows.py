@@ -11,8 +11,9 @@ from streams.model.ledger import SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.rules.fold import LedgerRecord
 from streams.wire.codec import decode_activity_row, decode_row, encode_row
 
-HOT_ROWS: Final = 20_000
-"""Decoded rows kept in memory per partition; beyond it the cache starts anew."""
+HOT_ROWS: Final = 1_000
+"""Decoded rows kept in memory per partition; beyond it the cache starts anew. Enough for what is under
+way; a worker may lead all 64 partitions, and a row takes about 0.8 KB."""
 
 
 class Rows:

@@ -61,6 +61,7 @@ class Oracle:
         self._claims_of: dict[tuple[bytes, int, int], set[int]] = {}
         self._lives: dict[bytes, list[int]] = {}
         self._buried: set[bytes] = set()
+        self._commands: dict[bytes, int] = {}
         self._produced_ms: dict[bytes, int] = {}
         self._sources: dict[bytes, int] = {}
         self._carried: dict[str, dict[str, int]] = {}
@@ -103,6 +104,8 @@ class Oracle:
                     )
             case "outbox.dead-letters":
                 self._letter(record)
+            case "outbox.commands":
+                self._commands[record.key or b""] = record.offset
             case "outbox.quarantine":
                 self.violated(f"a good record was rejected: {record.key!r}")
             case topic if topic.startswith("outbox.retry."):
@@ -236,6 +239,8 @@ class Oracle:
             return True  # its caller knows that it was redriven, and has yet to replay it (D-075)
         if self._sources[owed.activity.key] >= committed.get("outbox", 0):
             return True
+        if self._commands.get(owed.activity.key, -1) >= committed.get("outbox.commands", 0):
+            return True  # a cancel tells its receipt before it is acknowledged
         carried = self._carried.get(owed.delivery_id, {})
         return any(offset >= committed.get(topic, 0) for topic, offset in carried.items())
 

@@ -111,18 +111,15 @@ def flat_encoder(name: str, of: type[msgspec.Struct] | None = None) -> Callable[
 
     Args:
         name: The schema.
-        of: The Struct that is written, where its fields stand in the schema's order: they are read all
-            at once, 0.5 µs for 22 instead of 1.2 (timeit).
+        of: The Struct that is written. Where its fields stand in the schema's order they are read all at
+            once, 0.5 µs for 22 instead of 1.2 (timeit).
 
     Raises:
-        SchemaError: when a field is of no type that it knows, or `of` has other fields.
+        SchemaError: when a field is of no type that it knows.
     """
     head, fields = field_writers(name)
-    if of is None:
-        return _joined(head, fields, attrgetter(*fields))
-    if of.__struct_fields__ != tuple(fields):
-        raise SchemaError(f"{of.__name__} must have the fields of schema {name!r}, in its order")
-    return _joined(head, fields, msgspec.structs.astuple)
+    in_order = of is not None and of.__struct_fields__ == tuple(fields)
+    return _joined(head, fields, msgspec.structs.astuple if in_order else attrgetter(*fields))
 
 
 def _joined(

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from streams.errors import RecordError, SchemaError
+from streams.model.ledger import ActivityRow, Row
+from streams.model.receipt import Receipt
 from streams.wire import schemas
 from streams.wire.avro import Codec, flat_encoder
 from streams.wire.schemas import MARK, schema_set
@@ -140,3 +142,16 @@ def test_a_record_with_a_map_cannot_be_written_as_a_flat_one():
     """
     with pytest.raises(SchemaError, match="not a plain scalar"):
         flat_encoder("target")
+
+
+@pytest.mark.parametrize(
+    ("name", "type_"),
+    [("ledger-delivery", Row), ("ledger-activity", ActivityRow), ("receipt", Receipt)],
+)
+def test_the_fields_of_what_is_written_most_stand_in_their_schemas_order(name, type_):
+    """
+    They are read all at once then; in another order each is looked up by name, three times a delivery.
+    """
+    fields = tuple(field["name"] for field in schema_set(name).current["fields"])
+
+    assert fields == type_.__struct_fields__

@@ -7,7 +7,7 @@ log: a store that is rebuilt looks a window later than it might.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import structlog
@@ -21,8 +21,14 @@ log = structlog.get_logger(__name__)
 SWEEP_S: Final = 60.0
 """How often partitions are looked through."""
 
-SWEEP_MAX: Final = 1_000
-"""Activities looked at per partition and sweep: 16 a second, more than a partition settles for long."""
+READ_MAX: Final = 10_000
+"""Due activities read from the index at once."""
+
+SLICE: Final = 100
+"""Activities looked at before others get their turn: some 5 ms."""
+
+PAUSE_S: Final = 0.02
+"""Between two slices: 5,000 activities a second, of which each is looked at twice."""
 
 
 class EndOfLife:
@@ -40,15 +46,35 @@ class EndOfLife:
         while True:
             await asyncio.sleep(SWEEP_S)
             for partition in list(self._partitions.values()):
-                if partition.leads:
-                    self.sweep(partition)
-                    await asyncio.sleep(0)
+                buried = 0
+                for in_slice in self._slices(partition):
+                    buried += in_slice
+                    await asyncio.sleep(PAUSE_S)
+                if buried:
+                    log.info("activities.forgotten", partition=partition.index, activities=buried)
 
     def sweep(self, partition: Partition) -> int:
-        """Look at what is due in one partition; say how many activities were buried."""
-        now_ms = self._time.now_ms()
+        """Look at all that is due in one partition, at once; say how many activities were buried."""
+        return sum(self._slices(partition))
+
+    def _slices(self, partition: Partition) -> Iterator[int]:
+        """Look at all that is due by now, a slice at a time; give how many of each were buried.
+
+        All of it: a bound below the rate at which activities come would let the ledger grow for ever.
+        """
+        now_ms, assignment = self._time.now_ms(), partition.assignment
+        while partition.holds(assignment):
+            due = partition.store.aged(now_ms - self._window_ms, READ_MAX)
+            if not due:
+                return
+            for at in range(0, len(due), SLICE):
+                if not partition.holds(assignment):
+                    return
+                yield self._look(partition, due[at : at + SLICE], now_ms)
+
+    def _look(self, partition: Partition, due: list[tuple[int, bytes]], now_ms: int) -> int:
         buried = 0
-        for at_ms, key in partition.store.aged(now_ms - self._window_ms, SWEEP_MAX):
+        for at_ms, key in due:
             partition.store.looked_at(key, at_ms)
             activity, rows = partition.activity(key), partition.deliveries(key)
             if activity is None and not rows:
@@ -57,10 +83,8 @@ class EndOfLife:
             if kept_ms is None:
                 buried += partition.bury(key)
             # Looked at until nothing is left: of the tombstones some may be void, or lost in a crash.
-            # `aged` counts from a beginning, `keep_until` names an end.
+            # `aged` counts from a beginning, `keep_until` names an end; neither lies in this sweep.
             again_ms = (now_ms if kept_ms is None else kept_ms) - self._window_ms
             partition.store.age(key, max(again_ms, at_ms + 1))
         partition.store.commit()
-        if buried:
-            log.info("activities.forgotten", partition=partition.index, activities=buried)
         return buried

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from streams.edge.store import Store
+from streams.engine import end_of_life
 from streams.engine.end_of_life import EndOfLife
 from streams.model.ledger import Kind, Phase
 from streams.wire.codec import encode_activity_row, encode_row
@@ -76,6 +78,59 @@ def test_what_a_crash_left_of_a_burial_is_buried_in_the_next_sweep(tmp_path: Pat
         assert [None, None] == [member.partition.store.get(k) for k in (KEY, ACTIVITY_KEY)]
 
     play(scenario)
+
+
+def test_a_sweep_looks_at_all_that_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """
+    Found by a soak: of more than 16 activities a second and partition the rest was never forgotten, and
+    the ledger grew for ever.
+    """
+    monkeypatch.setattr(end_of_life, "READ_MAX", 7)
+    monkeypatch.setattr(end_of_life, "SLICE", 3)
+
+    async def scenario(log: Log) -> None:
+        member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
+        await member.lead()
+        ends = EndOfLife({0: member.partition}, member.time, dedupe_window_ms=WEEK_MS)
+        for number in range(50):
+            member.partition.admit(b"urn:%d" % number, activity_row(admissions=()))
+        member.land()
+        member.read()
+        member.time.skew_ms += WEEK_MS + 1
+
+        assert 50 == ends.sweep(member.partition)
+        member.land()
+        member.read()
+        member.time.skew_ms += 1
+        assert 0 == ends.sweep(member.partition), "what is gone is looked at once more"
+        assert [] == member.partition.store.aged(2**62, 100)
+
+    play(scenario)
+
+
+async def test_a_sweep_gives_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A partition with a backlog of an hour must not stop deliveries while it is swept."""
+    monkeypatch.setattr(end_of_life, "SLICE", 1)
+    monkeypatch.setattr(end_of_life, "SWEEP_S", 0.0)
+    monkeypatch.setattr(end_of_life, "PAUSE_S", 0.0)
+    log = Log()
+    member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
+    await member.lead()
+    ends = EndOfLife({0: member.partition}, member.time, dedupe_window_ms=WEEK_MS)
+    for number in range(9):
+        member.partition.admit(b"urn:%d" % number, activity_row(admissions=()))
+    member.land()
+    member.read()
+    member.time.skew_ms += WEEK_MS + 1
+    sweeping = asyncio.create_task(ends.run())
+    seen: set[int] = set()
+
+    while len(member.ledger.pending) < 9:
+        seen.add(len(member.ledger.pending))
+        await asyncio.sleep(0)
+
+    sweeping.cancel()
+    assert set(range(9)) <= seen
 
 
 def test_a_dead_letter_is_kept_and_looked_at_again(tmp_path: Path):

@@ -141,10 +141,12 @@ class Watch:
             async with asyncio.timeout(ANSWER_S):
                 await self._check_incarnation()
                 ends = await self._tail.ends(tps)
+                # One that came to lead since was not asked for.
                 folded = {
                     index: await self._tail.read_position(self._ledger, index)
                     for index, partition in self._worker.partitions.items()
-                    if partition.leads and partition.store.next < ends[TP(self._ledger, index)]
+                    if partition.leads
+                    and partition.store.next < ends.get(TP(self._ledger, index), 0)
                 }
         except (KafkaError, TimeoutError) as error:
             log.warning("brokers.silent", error=type(error).__name__)

@@ -249,6 +249,23 @@ def test_answers_about_partitions_that_were_lost_meanwhile_count_for_nothing() -
     assert [] == run(story).watch.partitions()
 
 
+def test_a_partition_that_is_gained_while_the_brokers_are_asked_waits_for_the_next_look() -> None:
+    """Found by a chaos round: a frozen worker's answer came after its next assignment, and ended it."""
+
+    async def story(place: Place) -> None:
+        late: Any = SimpleNamespace(
+            index=1, leads=True, store=SimpleNamespace(next=3), longest_lease_ms=0
+        )
+
+        def gain() -> None:
+            place.worker.partitions[1] = late
+
+        place.brokers.before_answer = gain
+        await place.look(1)
+
+    assert [] == run(story).ends
+
+
 def test_a_standstill_is_told_before_it_ends_the_worker() -> None:
     """/readyz and the metrics say it from half the bound on."""
 

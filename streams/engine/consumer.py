@@ -28,6 +28,7 @@ from aiokafka.protocol.group import LeaveGroupRequest
 from faust.types import TP
 
 from streams.edge.failpoint import failpoint
+from streams.engine.fetching import paced
 from streams.rules.vitals import EVICTIONS_MAX, is_evicted_by_a_namesake
 
 log = structlog.get_logger(__name__)
@@ -86,8 +87,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return consumer
 
     async def on_start(self) -> None:
-        """Connect, and listen to what the group's coordinator says."""
+        """Connect, listen to what the group's coordinator says, and pace the fetches (`fetching`)."""
         await super().on_start()
+        fetcher = self._ensure_consumer()._fetcher
+        fetcher._proc_fetch_request = paced(fetcher._proc_fetch_request)
         coordinator = self._ensure_consumer()._coordinator
         coordinator._send_req = self._counting_evictions(coordinator._send_req)
 

@@ -22,8 +22,8 @@ from tests.bench.watch import Watch, Window, between, middle
 SICK_EACH = 20_000
 HEALTHY = 100
 RATE = 100.0
-WINDOW_S = 12.0
-WINDOWS = 3
+WINDOW_S = 8.0
+WINDOWS = 2
 LATE_MS = 1_000.0
 """A healthy target's delivery that takes longer counts as late."""
 

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from functools import lru_cache
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final, cast
 
 import msgspec
 import structlog
@@ -84,24 +84,15 @@ class Metrics:
         )
 
 
-class _Stderr:
-    """Whatever `sys.stderr` is when a line is written: it may be another than when we were set up."""
-
-    def write(self, text: str) -> int:
-        """See `TextIO.write`."""
-        return sys.stderr.write(text)
-
-    def flush(self) -> None:
-        """See `TextIO.flush`."""
-        sys.stderr.flush()
-
-
 class _Lines:
-    """A logger that writes each line as it is given."""
+    """A logger to whatever `sys.stderr` is when a line is written: it may be another than at set-up."""
+
+    def __init__(self, *_: object) -> None:
+        """Take what structlog gives its loggers, and need none of it."""
 
     def msg(self, line: str) -> None:
-        """Write one."""
-        sys.stderr.write(line)
+        """Write one, in one piece."""
+        sys.stderr.write(f"{line}\n")
 
     debug = info = warning = error = critical = msg
 
@@ -121,11 +112,7 @@ def configure_logging(*, level: str, as_json: bool) -> None:
     structlog.configure(
         processors=[_json_line] if as_json else console,
         wrapper_class=structlog.make_filtering_bound_logger(numeric),
-        logger_factory=(
-            _json_logger
-            if as_json
-            else structlog.PrintLoggerFactory(file=cast("TextIO", _Stderr()))
-        ),
+        logger_factory=_Lines,
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -136,14 +123,10 @@ def configure_logging(*, level: str, as_json: bool) -> None:
     root.setLevel(max(numeric, logging.WARNING))
 
 
-def _json_logger(*_: object) -> _Lines:
-    return _Lines()
-
-
 def _json_line(logger: object, level: str, line: Any) -> str:
     """A whole log line in JSON, by one processor: each attempt writes one.
 
-    4 µs with the writing, where structlog's own processors and the standard library's JSON take 13
+    5 µs with the writing, where structlog's own processors and the standard library's JSON take 13
     (process time, 14 fields).
     """
     line["level"] = level
@@ -151,10 +134,9 @@ def _json_line(logger: object, level: str, line: Any) -> str:
     if "exc_info" in line:
         line = structlog.processors.format_exc_info(cast("Any", logger), level, line)
     try:
-        text = msgspec.json.encode(line, enc_hook=repr).decode()
+        return msgspec.json.encode(line, enc_hook=repr).decode()
     except ValueError:  # half a surrogate pair, as the name of a file may hold
-        text = json.dumps(line, default=repr)
-    return text + "\n"
+        return json.dumps(line, default=repr)
 
 
 def _now() -> str:

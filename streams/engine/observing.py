@@ -8,9 +8,9 @@ ledger's row, the receipt and the dead letter are derived anew, and are never lo
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
-from streams.edge.appender import durable
 from streams.model.faults import FAULTS
 from streams.model.ledger import Phase
 from streams.wire.observations import (
@@ -22,8 +22,6 @@ from streams.wire.observations import (
 )
 
 if TYPE_CHECKING:
-    import asyncio
-
     from streams.edge.appender import Appender
     from streams.engine.delivery import Outputs, Telling
     from streams.engine.ports import Time
@@ -102,8 +100,8 @@ class History:
     async def written(self, key: bytes) -> None:
         """Wait until what was written last of this delivery is durable."""
         appended = self._unwritten.pop(key, None)
-        if appended is not None:
-            await durable(appended)
+        if appended is not None and not appended.done():
+            await asyncio.shield(appended)
 
 
 class ObservingTeller:

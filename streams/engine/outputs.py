@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streams.edge.appender import Appender, durable
+from streams.edge.appender import Appender
 from streams.edge.failpoint import failpoint
 from streams.engine.letters import Letters
 from streams.engine.partition import Partition
@@ -137,7 +137,7 @@ class FollowUps:
             if row.phase is Phase.DEAD:
                 failpoint("letter_unwritten")
                 await self._letters.write(trigger.partition, activity.key)
-            await durable(appended)
+            await asyncio.shield(appended)
         elif row.phase is Phase.WAITING:
             failpoint("retry_unwritten")
             await self._retries.write(trigger, _item(trigger, row), row.due_ms)
@@ -156,7 +156,7 @@ class FollowUps:
 
     async def tell(self, partition: Partition, activity_key: bytes, receipt: Receipt) -> None:
         """Write a receipt that no trigger stands behind: `duplicate`, `conflict`, a cancelled delivery."""
-        await durable(self._kafka.append_receipt(partition.index, activity_key, receipt))
+        await asyncio.shield(self._kafka.append_receipt(partition.index, activity_key, receipt))
 
     async def reject(self, record: Rejected) -> None:
         """Dead-letter a record that cannot be read, its bytes to quarantine (C-14); done when durable."""

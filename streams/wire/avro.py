@@ -128,8 +128,8 @@ def _joined(
     written = tuple(fields.values())
 
     def encode(value: object) -> bytes:
-        # No code in Python between the fields: 2.6 µs for a ledger row of 22, against 7.4 with a
-        # function for each (process time, side by side).
+        # No code in Python between the fields: 2.3 µs for a ledger row of 22, against 3.5 with a
+        # function for each (process time, 20,000 new rows, the best of seven).
         return head + b"".join(map(getitem, written, read(value)))
 
     return encode

@@ -201,7 +201,7 @@ def test_a_target_that_answers_is_looked_at_as_often_as_it_takes_calls():
 
 
 def test_a_target_that_hangs_is_not_looked_at_by_what_it_did_before():
-    """C-08: until its calls time out the mean knows nothing; 20,000 looks in 10 s were measured."""
+    """C-08: until its calls time out the mean knows nothing: 8,000 deliveries looked 67,785 times (bench)."""
     first, _ = aside(NEW, cap=20, now_ms=NOW, oldest_ms=STUCK_MS + 5_000)
 
     _, wait_ms = aside(first, cap=20, now_ms=NOW, oldest_ms=STUCK_MS + 5_000)

@@ -245,15 +245,15 @@ def saw(
     call_ms = pace.call_ms + (took_ms - pace.call_ms) * 0.2
     if answered and asked_ms is not None:
         return _slowed(replace(pace, call_ms=call_ms, faults=0), asked_ms, now_ms)
+    if answered and pace.asks and now_ms < pace.open_until_ms:
+        return replace(pace, call_ms=call_ms)  # it was called before it asked
     if answered:
         share = min(1.0, pace.share + SHARE_STEP)
-        if pace.asks and now_ms < pace.open_until_ms:
-            return replace(pace, call_ms=call_ms)  # it was called before it asked
         return Pace(call_ms=call_ms, next_look_ms=pace.next_look_ms, share=share)
     faults = pace.faults + 1
     if faults < FAULTS_TO_OPEN:
         return replace(pace, call_ms=call_ms, faults=faults)
-    cool_ms = min(max(COOL_MS, pace.cool_ms * 2), COOL_MAX_MS)
+    cool_ms = _longer(pace.cool_ms)
     return replace(
         pace,
         call_ms=call_ms,
@@ -269,10 +269,16 @@ def _slowed(pace: Pace, asked_ms: int, now_ms: int) -> Pace:
     if now_ms - pace.shrank_ms >= COOL_MS or pace.share == 1.0:
         pace = replace(pace, share=max(SMALLEST_SHARE, pace.share / 2), shrank_ms=now_ms)
     pace = replace(pace, asks=pace.asks + 1)
-    if now_ms < pace.open_until_ms or not (asked_ms or pace.asks >= ASKS_TO_OPEN):
-        # What was under way when it first asked adds nothing, except a longer wait.
-        asked_until_ms = now_ms + min(asked_ms, ASK_MAX_MS) if asked_ms else 0
-        return replace(pace, open_until_ms=max(pace.open_until_ms, asked_until_ms))
-    cool_ms = min(max(COOL_MS, pace.cool_ms * 2), COOL_MAX_MS)
-    pause_ms = min(asked_ms, ASK_MAX_MS) or cool_ms
-    return replace(pace, cool_ms=cool_ms, open_until_ms=now_ms + pause_ms)
+    pause_ms = min(asked_ms, ASK_MAX_MS)
+    if now_ms < pace.open_until_ms:
+        # It was under way when another first asked, and adds nothing except a longer wait.
+        return replace(pace, open_until_ms=max(pace.open_until_ms, now_ms + pause_ms))
+    if not pause_ms and pace.asks < ASKS_TO_OPEN:
+        return pace
+    cool_ms = _longer(pace.cool_ms)
+    return replace(pace, cool_ms=cool_ms, open_until_ms=now_ms + (pause_ms or cool_ms))
+
+
+def _longer(cool_ms: int) -> int:
+    """The pause after one of `cool_ms`."""
+    return min(max(COOL_MS, cool_ms * 2), COOL_MAX_MS)

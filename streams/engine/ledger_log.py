@@ -14,7 +14,8 @@ from streams.model.ledger import Kind
 from streams.rules.fold import LedgerRecord
 from streams.rules.identity import activity_key_of
 from streams.wire.commands import LateReport, encode_command
-from streams.wire.records import ledger_headers, read_ledger_headers
+from streams.wire.ledger_batch import ledger_record
+from streams.wire.records import ledger_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +61,6 @@ def ledger_records(records: Sequence[ConsumerRecord[bytes, bytes]]) -> list[Ledg
     """Records of the ledger topic, their values still in bytes.
 
     Raises:
-        RecordError: a record without our headers. Only we write there; going on would be guessing.
+        RecordError: as `ledger_record`.
     """
-    read = []
-    for record in records:
-        headers = read_ledger_headers(record.headers)
-        read.append(
-            LedgerRecord(
-                offset=record.offset,
-                key=record.key or b"",
-                kind=headers.kind,
-                epoch=-1 if headers.epoch is None else headers.epoch,
-                token=headers.token,
-                value=record.value,
-            )
-        )
-    return read
+    return [ledger_record(record) for record in records]

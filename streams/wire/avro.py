@@ -192,7 +192,7 @@ class _Bytes(Written):
     __slots__ = ()
 
     def __getitem__(self, raw: bytes) -> bytes:
-        return _LONGS[len(raw)] + raw
+        return LONGS[len(raw)] + raw
 
 
 class _Array(Written):
@@ -203,7 +203,7 @@ class _Array(Written):
     def __getitem__(self, items: Any) -> bytes:
         if not items:
             return b"\x00"
-        return _LONGS[len(items)] + b"".join(map(self._write, items)) + b"\x00"
+        return LONGS[len(items)] + b"".join(map(self._write, items)) + b"\x00"
 
 
 def _long(number: int) -> bytes:
@@ -218,16 +218,17 @@ def _long(number: int) -> bytes:
 
 def _text(text: str) -> bytes:
     raw = text.encode()
-    return _LONGS[len(raw)] + raw
+    return LONGS[len(raw)] + raw
 
 
 def _optional_text(text: str | None) -> bytes:
     return b"\x00" if text is None else b"\x02" + _text(text)
 
 
-_LONGS: Final = Written(_long)
+LONGS: Final = Written(_long)
+"""Numbers, and so the lengths of texts and bytes."""
 _SCALARS: Final = {
-    "long": _LONGS,
+    "long": LONGS,
     "string": Written(_text),
     "bytes": _Bytes(bytes),
     "boolean": Written(lambda claim: b"\x01" if claim else b"\x00"),

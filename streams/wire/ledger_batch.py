@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from streams.model.ledger import Kind
 from streams.rules.fold import Folded, LedgerRecord, fold
-from streams.wire.records import TOKEN_BYTES, read_ledger_headers
+from streams.wire.records import TOKEN_BYTES, WITH_EPOCH, read_ledger_headers
 
 if TYPE_CHECKING:
     from streams.wire.records import Headers
 
 _CLAIM: Final = Kind.CLAIM.value.encode()
 _ADMIT: Final = Kind.ADMIT.value.encode()
-_WITH_EPOCH: Final = frozenset(kind.value.encode() for kind in Kind if kind is not Kind.OWNER)
 
 _NOTHING: Final = object()
 """Equal to no header, not even to one that another client wrote without a value."""
@@ -55,7 +54,7 @@ def fold_batch(
         on_admit: Called with the key of each activity whose row counts.
 
     Raises:
-        RecordError: a record without our headers. Only we write there; going on would be guessing.
+        RecordError: as `ledger_record`.
     """
     put, delete, owe, pay = state.put, state.delete, state.owe, state.pay
     judged: object = _NOTHING
@@ -65,7 +64,7 @@ def fold_batch(
             (k, kind), (e, epoch), (t, token) = record.headers
             if (
                 epoch == judged
-                and kind in _WITH_EPOCH
+                and kind in WITH_EPOCH
                 and len(token or b"") == TOKEN_BYTES
                 and k == "k"
                 and e == "e"
@@ -90,9 +89,14 @@ def fold_batch(
         judged, is_void = dict(record.headers).get("e", _NOTHING), not is_valid
 
 
-def _fold_one(state: Folded, record: Appended, on_admit: Callable[[bytes], None]) -> bool:
+def ledger_record(record: Appended) -> LedgerRecord:
+    """One record of the ledger topic, its value still in bytes.
+
+    Raises:
+        RecordError: a record without our headers. Only we write there; going on would be guessing.
+    """
     headers = read_ledger_headers(record.headers)
-    read = LedgerRecord(
+    return LedgerRecord(
         offset=record.offset,
         key=record.key or b"",
         kind=headers.kind,
@@ -100,6 +104,10 @@ def _fold_one(state: Folded, record: Appended, on_admit: Callable[[bytes], None]
         token=headers.token,
         value=record.value,
     )
+
+
+def _fold_one(state: Folded, record: Appended, on_admit: Callable[[bytes], None]) -> bool:
+    read = ledger_record(record)
     is_valid = fold(state, read)
     if is_valid and read.kind is Kind.ADMIT:
         on_admit(read.key)

@@ -34,7 +34,7 @@ LEDGER_OFFSET: Final = "ledger-offset"
 _ITEM: Final = (DELIVERY, TARGET, ATTEMPT, FENCE)
 _OURS: Final = frozenset({DUE, DELIVERY, TARGET, ATTEMPT, FENCE, PARKED, LEDGER_OFFSET})
 _KINDS: Final = {kind.value.encode(): kind for kind in Kind}
-_CLAIMING: Final = frozenset(kind.value.encode() for kind in Kind if kind is not Kind.OWNER)
+WITH_EPOCH: Final = frozenset(kind.value.encode() for kind in Kind if kind is not Kind.OWNER)
 """Kinds that carry an epoch, as bytes."""
 _KIND_HEADERS: Final = {kind: ("k", kind.value.encode()) for kind in Kind}
 _NUMBER_BYTES: Final = 19
@@ -96,7 +96,7 @@ def read_ledger_headers(headers: Headers) -> LedgerHeaders:
         (k, kind_raw), (e, epoch_raw), (t, token_raw) = headers
         if (
             (k, e, t) == ("k", "e", "t")
-            and kind_raw in _CLAIMING
+            and kind_raw in WITH_EPOCH
             and epoch_raw
             and epoch_raw.isdigit()
             and token_raw
@@ -118,7 +118,7 @@ def read_ledger_headers(headers: Headers) -> LedgerHeaders:
 
 @lru_cache(maxsize=1_024)
 def _marked(kind_raw: bytes, epoch_raw: bytes) -> tuple[Kind, int] | None:
-    is_epoch = kind_raw in _CLAIMING and epoch_raw.isdigit()
+    is_epoch = kind_raw in WITH_EPOCH and epoch_raw.isdigit()
     return (_KINDS[kind_raw], int(epoch_raw)) if is_epoch else None
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from streams.errors import SchemaError
 from streams.model.ledger import Phase
+from streams.wire.avro import LONGS
 from streams.wire.codec import decode_activity_row, decode_row, encode_row
 from streams.wire.schemas import MARK, SchemaSet, schema_set
 
@@ -107,21 +108,11 @@ def named_by(key: bytes, row: bytes) -> tuple[str, str]:
     tenant, bar, own = key.partition(b"|")
     for name, activity_id in ((tenant, own), (b"default", key)) if bar else ((b"default", key),):
         if row.startswith(_ACTIVITY_HEAD) and row.startswith(
-            _length(len(activity_id)) + activity_id + _length(len(name)) + name, _ID_AT
+            LONGS[len(activity_id)] + activity_id + LONGS[len(name)] + name, _ID_AT
         ):
             return name.decode(), activity_id.decode()
     known = decode_activity_row(row)
     return known.tenant, known.activity_id
-
-
-@lru_cache(maxsize=4_096)
-def _length(size: int) -> bytes:
-    """A text's length as Avro writes it."""
-    rest, out = size << 1, bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*out, rest])
 
 
 @lru_cache(maxsize=4_096)

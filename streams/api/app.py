@@ -67,15 +67,6 @@ def build(parts: Parts) -> Starlette:
     async def openapi(request: Request) -> Response:
         return tagged(request, JSONResponse(described))
 
-    async def healthz(_: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def metrics(_: Request) -> Response:
-        return _metrics(parts)
-
-    async def readyz(_: Request) -> Response:
-        return _readiness(parts)
-
     targets = TargetRoutes(
         desk=parts.desk,
         writer=parts.writer,
@@ -91,9 +82,7 @@ def build(parts: Parts) -> Starlette:
         new_id=parts.new_id,
     )
     routes: list[BaseRoute] = [
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
+        *_own_pages(parts),
         Route("/openapi.json", openapi),
         *parts.more_routes,
         *OperatorRoutes(
@@ -113,33 +102,27 @@ def build(parts: Parts) -> Starlette:
 
 def pages(parts: Parts) -> Starlette:
     """The pages of the process itself, for an address that only its keepers reach: no token, no content."""
+    return Starlette(routes=_own_pages(parts))
 
+
+def _own_pages(parts: Parts) -> list[Route]:
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
-        return _readiness(parts)
+        ready = parts.desk.freshness.is_ready
+        status = 200 if ready else 503
+        return JSONResponse({"status": "ok" if ready else "unavailable"}, status)
 
     async def metrics(_: Request) -> Response:
-        return _metrics(parts)
+        told = generate_latest(parts.registry)
+        return Response(told, media_type="text/plain; version=0.0.4")
 
-    return Starlette(
-        routes=[
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-            Route("/metrics", metrics),
-        ]
-    )
-
-
-def _readiness(parts: Parts) -> Response:
-    ready = parts.desk.freshness.is_ready
-    status = 200 if ready else 503
-    return JSONResponse({"status": "ok" if ready else "unavailable"}, status)
-
-
-def _metrics(parts: Parts) -> Response:
-    return Response(generate_latest(parts.registry), media_type="text/plain; version=0.0.4")
+    return [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+    ]
 
 
 def _request_id(request: Request) -> str:

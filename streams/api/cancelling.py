@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from streams.api.alone import OneAtATime
 from streams.api.auth import owned
+from streams.api.owners import Owners
 from streams.api.problems import Problem
-from streams.api.redriving import PATIENCE_S, REASON_BYTES_MAX
 from streams.api.shapes import SeenDelivery, activity_key
 from streams.api.tokens import Positions, ledger_name
-from streams.api.view import View
-from streams.api.writer import AuditedWriter, Outgoing
+from streams.api.writer import REASON_BYTES_MAX
 from streams.model.ledger import Phase
 from streams.rules.decide import CODE_CANCELLED
 from streams.rules.redaction import redact
 from streams.wire.audit import AuditRecord
-from streams.wire.commands import Cancel, encode_command
+from streams.wire.commands import Cancel
 
 SETTLED: Final = Problem(
     409, "already_settled", "The delivery is settled already: there is nothing left to cancel."
@@ -51,31 +48,11 @@ class Cancelled:
 
 
 class Canceller:
-    """Cancels deliveries, each by one caller at a time.
+    """Cancels deliveries, each by one caller at a time."""
 
-    Args:
-        commands_topic: Where owners read commands.
-        new_id: Gives an audit id that nobody had before.
-        now_ms: Wall clock, epoch milliseconds.
-    """
-
-    def __init__(
-        self,
-        view: View,
-        writer: AuditedWriter,
-        commands_topic: str,
-        *,
-        new_id: Callable[[], str],
-        now_ms: Callable[[], int],
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._view = view
-        self._writer = writer
-        self._topic = commands_topic
-        self._new_id = new_id
-        self._now_ms = now_ms
-        self._patience_s = patience_s
-        self._turns = OneAtATime()
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+        self._view = owners.view
 
     async def cancel(self, asked: Unwanted) -> Cancelled:
         """Do it, also where the caller goes away meanwhile.
@@ -83,19 +60,17 @@ class Canceller:
         Raises:
             Problem: 404, 409 or 503.
         """
-        return await self._turns.run(asked.delivery_id, lambda: self._cancel(asked))
-
-    async def finish(self) -> None:
-        """Wait for what is under way."""
-        await self._turns.finish()
+        return await self._owners.alone(asked.delivery_id, lambda: self._cancel(asked))
 
     async def _cancel(self, asked: Unwanted) -> Cancelled:
         before = owned(self._view.db.delivery(asked.delivery_id), asked.tenant, "delivery")
         if before.phase.is_settled:
             raise SETTLED
-        audit_id = self._new_id()
-        await self._writer.write(*self._records(asked, before, audit_id))
-        await self._view.until(lambda: self._is_answered(before), self._patience_s)
+        audit = self._audit(asked, before)
+        audit_id = audit.audit_id
+        command = Cancel(letter_id=before.letter_id, audit_id=audit_id)
+        await self._owners.tell(audit, before.partition, command)
+        await self._owners.until(lambda: self._is_answered(before))
         after = self._view.db.delivery(asked.delivery_id)
         if not self._is_answered(before):
             return Cancelled(delivery=None, audit_id=audit_id, visible_at=Positions({}))
@@ -108,33 +83,21 @@ class Canceller:
         after = self._view.db.delivery(before.delivery_id)
         return after is None or after.phase.is_settled or after.budget != before.budget
 
-    def _records(
-        self, asked: Unwanted, before: SeenDelivery, audit_id: str
-    ) -> tuple[AuditRecord, list[Outgoing]]:
-        key = activity_key(before.tenant, before.activity_id)
-        audit = AuditRecord(
-            audit_id=audit_id,
+    def _audit(self, asked: Unwanted, before: SeenDelivery) -> AuditRecord:
+        return AuditRecord(
+            audit_id=self._owners.new_id(),
             action="delivery.cancel",
             tenant=before.tenant,
             subject=asked.subject,
             request_id=asked.request_id,
-            at_ms=self._now_ms(),
+            at_ms=self._owners.now_ms(),
             reason=redact(asked.reason, REASON_BYTES_MAX),
             target=before.target,
             delivery_id=before.delivery_id,
-            activity_key=key.decode(),
+            activity_key=activity_key(before.tenant, before.activity_id).decode(),
             activity_id=before.activity_id,
             code=before.code,
             cause=before.cause,
             attempts=before.attempts,
             generation=before.generation,
         )
-        command = Cancel(letter_id=before.letter_id, audit_id=audit_id)
-        return audit, [
-            Outgoing(
-                topic=self._topic,
-                partition=before.partition,
-                key=key,
-                value=encode_command(command),
-            )
-        ]

@@ -22,10 +22,9 @@ from starlette.routing import Route
 from streams.api.asking import REASON_MAX, Answer, Asking, Desk, invalid
 from streams.api.auth import ADMIN, owned
 from streams.api.problems import Problem
-from streams.api.redriving import REASON_BYTES_MAX
 from streams.api.routes import BASE
 from streams.api.shapes import SeenActivity, activity_key
-from streams.api.writer import AuditedWriter
+from streams.api.writer import REASON_BYTES_MAX, AuditedWriter
 from streams.errors import RecordError
 from streams.model.activity import Activity
 from streams.rules.redaction import Json, mask, redact

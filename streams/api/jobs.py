@@ -18,11 +18,11 @@ from msgspec import UNSET, UnsetType
 
 from streams.api import listing
 from streams.api.problems import Problem
-from streams.api.redriving import REASON_BYTES_MAX, Reopened, Wish
+from streams.api.redriving import Reopened, Wish
 from streams.api.shapes import UNREADABLE, JobEnd, SeenJob, SeenLetter
 from streams.api.tokens import AUDIT
 from streams.api.view import View
-from streams.api.writer import AuditedWriter
+from streams.api.writer import REASON_BYTES_MAX, AuditedWriter
 from streams.rules.decide import EffectMode
 from streams.rules.redaction import redact, redact_url
 from streams.wire.audit import AuditRecord

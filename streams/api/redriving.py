@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from streams.api.alone import OneAtATime
 from streams.api.auth import owned
+from streams.api.owners import Owners
 from streams.api.problems import Problem
 from streams.api.shapes import UNREADABLE, SeenDelivery, SeenLetter, activity_key
 from streams.api.tokens import Positions, ledger_name
-from streams.api.view import View
-from streams.api.writer import AuditedWriter, Outgoing
+from streams.api.writer import REASON_BYTES_MAX
 from streams.edge.failpoint import failpoint
 from streams.rules.decide import EffectMode
 from streams.rules.identity import partition_of
 from streams.rules.redaction import redact
 from streams.wire.audit import AuditRecord
-from streams.wire.commands import Redrive, encode_command
-
-PATIENCE_S: Final = 10.0
-"""How long the owner's answer is waited for (interface.md §5)."""
-
-REASON_BYTES_MAX: Final = 512
+from streams.wire.commands import Redrive
 
 RESOLVED: Final = Problem(409, "already_resolved", "The dead letter is resolved already.")
 NOT_REDRIVABLE: Final = Problem(
@@ -64,31 +57,11 @@ class Reopened:
 
 
 class Redriver:
-    """Reopens dead letters, each letter by one caller at a time.
+    """Reopens dead letters, each letter by one caller at a time."""
 
-    Args:
-        commands_topic: Where owners read commands.
-        new_id: Gives an audit id that nobody had before.
-        now_ms: Wall clock, epoch milliseconds.
-    """
-
-    def __init__(
-        self,
-        view: View,
-        writer: AuditedWriter,
-        commands_topic: str,
-        *,
-        new_id: Callable[[], str],
-        now_ms: Callable[[], int],
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._view = view
-        self._writer = writer
-        self._topic = commands_topic
-        self._new_id = new_id
-        self._now_ms = now_ms
-        self._patience_s = patience_s
-        self._turns = OneAtATime()
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+        self._view = owners.view
 
     async def redrive(self, wish: Wish) -> Reopened:
         """Do it, also where the caller goes away meanwhile: what is half-way must not be cut off.
@@ -96,20 +69,18 @@ class Redriver:
         Raises:
             Problem: 404, 409 or 503.
         """
-        return await self._turns.run(wish.letter_id, lambda: self._redrive(wish))
-
-    async def finish(self) -> None:
-        """Wait for what is under way."""
-        await self._turns.finish()
+        return await self._owners.alone(wish.letter_id, lambda: self._redrive(wish))
 
     async def _redrive(self, wish: Wish) -> Reopened:
         letter = self._open_letter(wish)
-        audit_id = self._new_id()
-        await self._writer.write(*self._records(wish, letter, audit_id))
+        audit = self._audit(wish, letter)
+        audit_id = audit.audit_id
+        partition = partition_of(audit.activity_key.encode(), self._view.partitions)
+        command = Redrive(letter_id=letter.dead_letter_id, mode=wish.mode, audit_id=audit_id)
+        await self._owners.tell(audit, partition, command)
         failpoint("redrive_committed")
-        await self._view.until(
-            lambda: not self._view.is_open(letter) and self._is_audited(letter, audit_id),
-            self._patience_s,
+        await self._owners.until(
+            lambda: not self._view.is_open(letter) and self._is_audited(letter, audit_id)
         )
         return self._outcome(letter.dead_letter_id, audit_id)
 
@@ -121,23 +92,20 @@ class Redriver:
             raise RESOLVED
         return letter
 
-    def _records(
-        self, wish: Wish, letter: SeenLetter, audit_id: str
-    ) -> tuple[AuditRecord, list[Outgoing]]:
-        key = activity_key(letter.tenant, letter.activity_id)
-        audit = AuditRecord(
-            audit_id=audit_id,
+    def _audit(self, wish: Wish, letter: SeenLetter) -> AuditRecord:
+        return AuditRecord(
+            audit_id=self._owners.new_id(),
             action="redrive",
             tenant=letter.tenant,
             subject=wish.subject,
             request_id=wish.request_id,
-            at_ms=self._now_ms(),
+            at_ms=self._owners.now_ms(),
             reason=redact(wish.reason, REASON_BYTES_MAX),
             target=letter.target,
             effect_mode=wish.mode,
             dead_letter_id=letter.dead_letter_id,
             delivery_id=letter.delivery_id,
-            activity_key=key.decode(),
+            activity_key=activity_key(letter.tenant, letter.activity_id).decode(),
             activity_id=letter.activity_id,
             failure_phase=letter.failure_phase,
             code=letter.code,
@@ -149,14 +117,6 @@ class Redriver:
             created_ms=letter.created_ms,
             job_id=wish.job_id,
         )
-        command = Redrive(letter_id=letter.dead_letter_id, mode=wish.mode, audit_id=audit_id)
-        outgoing = Outgoing(
-            topic=self._topic,
-            partition=partition_of(key, self._view.partitions),
-            key=key,
-            value=encode_command(command),
-        )
-        return audit, [outgoing]
 
     def _is_audited(self, letter: SeenLetter, audit_id: str) -> bool:
         seen = self._view.letter(letter.dead_letter_id)

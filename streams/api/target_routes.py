@@ -10,12 +10,12 @@ from starlette.routing import Route
 from streams.api.asking import Answer, Asking, Desk, reason_of
 from streams.api.auth import ADMIN, READ
 from streams.api.facts import parked, target_facts
+from streams.api.owners import PATIENCE_S
 from streams.api.problems import not_found
-from streams.api.redriving import PATIENCE_S, REASON_BYTES_MAX
 from streams.api.routes import BASE
 from streams.api.tokens import TARGETS
 from streams.api.view import STATE_SUFFIX, View
-from streams.api.writer import AuditedWriter, Outgoing
+from streams.api.writer import REASON_BYTES_MAX, AuditedWriter, Outgoing
 from streams.model.target import TargetRecord
 from streams.rules.redaction import redact
 from streams.wire.audit import AuditRecord

@@ -24,6 +24,9 @@ COMMIT_S: Final = 8.0
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After this the brokers abort what a dead replica left open, so that readers go on."""
 
+REASON_BYTES_MAX: Final = 512
+"""How much of a reason stands in an audit record, redacted."""
+
 UNAVAILABLE: Final = Problem(
     503,
     "audit_unavailable",

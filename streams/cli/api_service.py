@@ -27,6 +27,7 @@ from streams.api.feed import Feed, Sources, cluster_id
 from streams.api.histories import Histories, HistoryFeed
 from streams.api.job_routes import JobRoutes
 from streams.api.jobs import RedriveJobs
+from streams.api.owners import Owners
 from streams.api.provider_events import EventCounts, Intake
 from streams.api.providers import Provider, read_providers
 from streams.api.redriving import Redriver
@@ -121,12 +122,14 @@ class _Service:
         self._feed = Feed(self._view, sources, options, client_id=client_id, clock=clock)
         transactional_id = topics.transactional_id(f"api-{settings.worker_id}")
         self._writer = AuditedWriter(options, topics.audit, transactional_id)
-        self._redriver = Redriver(
-            self._view, self._writer, topics.commands, new_id=new_id, now_ms=clock.now_ms
+        self._owners = Owners(
+            view=self._view,
+            writer=self._writer,
+            topic=topics.commands,
+            new_id=new_id,
+            now_ms=clock.now_ms,
         )
-        self._canceller = Canceller(
-            self._view, self._writer, topics.commands, new_id=new_id, now_ms=clock.now_ms
-        )
+        self._redriver = Redriver(self._owners)
         self._jobs = RedriveJobs(
             self._view,
             self._writer,
@@ -157,12 +160,11 @@ class _Service:
         await self._events.start()
         stack.push_async_callback(self._events.stop)
         stack.push_async_callback(self._writer.stop)
-        stack.push_async_callback(self._redriver.finish)
-        stack.push_async_callback(self._canceller.finish)
+        stack.push_async_callback(self._owners.finish)
         parts = Parts(
             desk=self._desk,
             redriver=self._redriver,
-            canceller=self._canceller,
+            canceller=Canceller(self._owners),
             writer=self._writer,
             targets_topic=self._topics.targets,
             authenticator=Authenticator(await verifiers(self._settings, stack)),

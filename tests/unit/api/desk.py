@@ -23,6 +23,7 @@ from streams.api.database import Database
 from streams.api.guard import Rate
 from streams.api.job_routes import JobRoutes
 from streams.api.jobs import RedriveJobs
+from streams.api.owners import Owners
 from streams.api.problems import Problem
 from streams.api.redriving import Redriver
 from streams.api.view import View
@@ -253,22 +254,15 @@ class World:
         return self._app
 
     def _made(self, patience_s: float) -> Starlette:
-        redriver = Redriver(
-            self.view,
-            self.log,  # type: ignore[arg-type]
-            "commands",
+        owners = Owners(
+            view=self.view,
+            writer=self.log,  # type: ignore[arg-type]
+            topic="commands",
             new_id=self.new_id,
             now_ms=lambda: NOW_MS,
             patience_s=patience_s,
         )
-        canceller = Canceller(
-            self.view,
-            self.log,  # type: ignore[arg-type]
-            "commands",
-            new_id=self.new_id,
-            now_ms=lambda: NOW_MS,
-            patience_s=patience_s,
-        )
+        redriver = Redriver(owners)
         desk = Desk(view=self.view, freshness=self.fresh, patience_s=patience_s)
         self.jobs = RedriveJobs(
             self.view,
@@ -290,7 +284,7 @@ class World:
             Parts(
                 desk=desk,
                 redriver=redriver,
-                canceller=canceller,
+                canceller=Canceller(owners),
                 more_routes=[
                     *content.routes(),
                     *JobRoutes(desk=desk, jobs=self.jobs).routes(),

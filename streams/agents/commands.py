@@ -19,7 +19,8 @@ from streams.model.activity import Recipient
 from streams.model.ledger import SEPARATOR, Kind, Phase, Row
 from streams.model.policy import ACTIVITY
 from streams.model.receipt import Receipt
-from streams.rules.decide import LOST, CancelAsked, Judged, RedriveAsked, decide, is_cancelled
+from streams.model.verdict import Judgement
+from streams.rules.decide import CancelAsked, Judged, RedriveAsked, decide, is_cancelled
 from streams.rules.identity import activity_key_of
 from streams.rules.triggers import receipt_of
 from streams.wire.commands import Cancel, LateReport, Redrive, decode_command
@@ -71,7 +72,7 @@ class CommandAgent:
         self, lane: Lane, record: Record, partition: Partition, report: LateReport
     ) -> None:
         """Settle the claim that the report names, if the row is still claimed under it (rule 4)."""
-        partition.heard_late(report)
+        partition.foreign.heard(report)
         while await partition.until_led(lane.assignment):
             async with partition.locks.hold(report.delivery_key):
                 row = partition.row(report.delivery_key)
@@ -79,23 +80,23 @@ class CommandAgent:
                     if await partition.barrier() and partition.row(report.delivery_key) == row:
                         break
                     continue
-                settled = self._settled(partition, report, row)
+                settled = self._settled(partition, report.delivery_key, row, report.judgement)
                 claim = partition.adopted(report.delivery_key, row)
                 if await partition.settle(claim, settled, report.judgement):
                     break
         else:
             return
-        partition.forget_claim(report.token)
+        partition.foreign.forget(report.token)
         lane.settle(record)
 
-    def _settled(self, partition: Partition, report: LateReport, row: Row) -> Row:
-        activity = partition.activity(activity_key_of(report.delivery_key))
+    def _settled(self, partition: Partition, key: bytes, row: Row, judgement: Judgement) -> Row:
+        activity = partition.activity(activity_key_of(key))
         tenant = "default" if activity is None else activity.tenant
         is_inbox = "://" in row.target
         recipient = Recipient(inbox=row.target) if is_inbox else Recipient(target=row.target)
         settled = decide(
             row,
-            Judged(report.judgement),
+            Judged(judgement),
             now_ms=self.time.now_ms(),
             jitter=self.time.jitter(),
             policy=self.targets.policy_of(tenant, recipient),
@@ -185,18 +186,12 @@ class CommandAgent:
         return await partition.write(Kind.REPORT, key, cancelled)
 
     async def _adopt(self, partition: Partition, key: bytes, row: Row) -> None:
-        """Settle a claim that no task of ours holds (rule 5): it is never cancelled over.
+        """Settle a claim that no task of ours holds: it is never cancelled over.
 
         What the settled row owes the world is written by the trigger that the claim was made for: it was
         not acknowledged, and comes again.
         """
-        late = await partition.await_adoption(key, row)
-        if isinstance(late, bool):
-            return
-        report = LateReport(delivery_key=key, token=row.token, judgement=late or LOST)
-        settled = self._settled(partition, report, row)
-        if await partition.settle(partition.adopted(key, row), settled, report.judgement):
-            partition.forget_claim(row.token)
+        await partition.adopt(key, row, lambda seen: self._settled(partition, key, row, seen))
 
     async def _tell_cancelled(
         self, partition: Partition, activity_key: bytes, key: bytes, command: Cancel

@@ -21,7 +21,6 @@ from streams.model.target import Target
 from streams.model.verdict import Judgement, Verdict
 from streams.rules.decide import (
     CODE_EXPIRED,
-    LOST,
     NOT_CALLED,
     ClaimAsked,
     Fresh,
@@ -147,15 +146,11 @@ class Deliverer:
         return row is not None or trigger.partition.knows(trigger.carried.activity.key)
 
     async def _adopt(self, trigger: Trigger, row: Row) -> _Step:
-        """Settle a claim that no task of ours holds (rule 5); never claim over a claim."""
-        partition = trigger.partition
-        late = await partition.await_adoption(trigger.key, row)
-        if isinstance(late, bool):
-            return _Step.AGAIN
-        judgement = late or LOST
-        settled = self._judge(row, judgement, trigger, row.idempotent)
-        if await partition.settle(partition.adopted(trigger.key, row), settled, judgement):
-            partition.forget_claim(row.token)
+        """Settle a claim that no task of ours holds, then look anew."""
+        judgement = await trigger.partition.adopt(
+            trigger.key, row, lambda seen: self._judge(row, seen, trigger, row.idempotent)
+        )
+        if judgement is not None:
             self.telling.adopted(trigger, judgement)
         return _Step.AGAIN
 

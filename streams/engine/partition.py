@@ -17,13 +17,14 @@ import structlog
 from streams.edge.failpoint import failpoint
 from streams.edge.store import PartitionStore
 from streams.engine.barriers import Barriers
+from streams.engine.foreign import ForeignClaims
 from streams.engine.locks import KeyedLocks
 from streams.engine.ports import LedgerLog, Time
 from streams.engine.rows import Rows, value_of_repair
 from streams.engine.watchers import Watchers
 from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.model.verdict import Judgement
-from streams.rules.decide import NOT_CALLED
+from streams.rules.decide import LOST, NOT_CALLED
 from streams.rules.fold import LedgerRecord, fold
 from streams.wire.codec import (
     encode_activity_row,
@@ -80,9 +81,6 @@ class Partition(Rows):
         self.closing = False
         """Set when the worker stops: no further claim, no waiting for foreign ones; what was called is
         still reported."""
-        self.late_reports: dict[bytes, Judgement] = {}
-        self.longest_lease_ms = 0
-        """Of the foreign claims that were waited for: a policy may have been shortened since."""
         self.on_lead: Callable[[], None] = lambda: None
         """Called each time this worker comes to lead."""
         self._ledger = ledger
@@ -93,7 +91,9 @@ class Partition(Rows):
         # By kind, token and epoch: an owner that adopts our claim reports it under the same token.
         self._waits: dict[tuple[Kind, bytes, int], tuple[asyncio.Future[bool], Row | None]] = {}
         self._watchers = Watchers()
-        self._first_seen: dict[bytes, float] = {}
+        self.foreign = ForeignClaims(
+            self, self._watchers, time, goes_on=lambda: self.leads and not self.closing
+        )
         self._repairing: set[bytes] = set()
         self._folded: asyncio.Event = asyncio.Event()
         self._barriers = Barriers(
@@ -329,44 +329,29 @@ class Partition(Rows):
         """Append a row that no claim stands behind: turned away, redriven."""
         return await self.append(kind, key, row, epoch=self._epoch, token=self._time.token())
 
-    async def await_adoption(self, key: bytes, row: Row) -> Judgement | bool | None:
-        """Wait for a foreign claim to be reported late, or for its lease to end (rule 5).
+    async def adopt(
+        self, key: bytes, row: Row, judged: Callable[[Judgement], Row]
+    ) -> Judgement | None:
+        """Settle a claim that no task of ours holds; never claim over a claim (rule 5).
 
-        The lease runs on our own monotonic clock from first sight.
+        Args:
+            judged: The row as a judgement settles it.
 
         Returns:
-            The late judgement; None when the lease ended without one; True when the row moved on by
-            itself; False when we no longer lead.
+            The judgement that it was settled by; None where the row is to be looked at anew.
         """
-        now = self._time.monotonic()
-        self.longest_lease_ms = max(self.longest_lease_ms, row.lease_ms)
-        ends = self._first_seen.setdefault(row.token, now) + row.lease_ms / 1000
-        while self.leads and not self.closing:
-            current = self.row(key)
-            if current is None or current.phase is not Phase.CLAIMED or current.token != row.token:
-                self._first_seen.pop(row.token, None)
-                return True
-            late = self.late_reports.get(row.token)
-            if late is not None:
-                return late
-            if self._time.monotonic() >= ends:
-                return None
-            await self._watchers.changed(key, within_s=ends - self._time.monotonic())
-        return False
+        late = await self.foreign.outcome(key, row)
+        if isinstance(late, bool):
+            return None
+        judgement = late or LOST
+        if not await self.settle(self.adopted(key, row), judged(judgement), judgement):
+            return None
+        self.foreign.forget(row.token)
+        return judgement
 
     def adopted(self, key: bytes, row: Row) -> Claim:
         """The foreign claim, to be settled by us."""
         return Claim(key, row, self._epoch, self._time.monotonic(), mine=False)
-
-    def forget_claim(self, token: bytes) -> None:
-        """Drop what was remembered of a claim that is settled."""
-        self.late_reports.pop(token, None)
-        self._first_seen.pop(token, None)
-
-    def heard_late(self, report: LateReport) -> None:
-        """Note a late report and wake who waits for it."""
-        self.late_reports[report.token] = report.judgement
-        self._watchers.wake(report.delivery_key)
 
     # -- debts --------------------------------------------------------------------------------
 

@@ -173,7 +173,7 @@ class Watch:
             partition = worker.partitions.get(index)
             lease_ms = self._longest_lease_ms()
             if partition is not None:
-                lease_ms = max(lease_ms, partition.longest_lease_ms)
+                lease_ms = max(lease_ms, partition.foreign.longest_lease_ms)
             yield Sample(
                 at_s=now_s,
                 partition=index,

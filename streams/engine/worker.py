@@ -97,9 +97,9 @@ class Worker:
         """Name the parts that were built around this one.
 
         Args:
-            fair: Topics in which tenants take turns.
             work: Topic to the agent that works through its records. A topic that is subscribed and not
                 named here is held uncommitted until a version with its agent comes.
+            fair: Topics in which tenants take turns.
         """
         self._flow = flow
         self._held = held

@@ -121,7 +121,7 @@ async def adopt() -> None:
 
 def claim_over_a_claim(monkeypatch):
     async def adopt(self, trigger, row):
-        late = await trigger.partition.await_adoption(trigger.key, row)
+        late = await trigger.partition.foreign.outcome(trigger.key, row)
         if isinstance(late, bool):
             return _Step.AGAIN
         return await self._attempt(trigger, replace(row, phase=Phase.WAITING))

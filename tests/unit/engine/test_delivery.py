@@ -391,12 +391,12 @@ def test_a_foreign_claim_that_is_reported_late_is_settled_by_that():
     async def scenario(world: World) -> None:
         await world.has(Kind.CLAIM, row(Phase.CLAIMED))
         report = LateReport(delivery_key=KEY, token=b"0" * 16, judgement=SENT)
-        world.member.partition.heard_late(report)
+        world.member.partition.foreign.heard(report)
         assert await world.handle()
 
         ((_, settled),) = world.wrote
         assert Phase.SENT is settled.phase
-        assert {} == world.member.partition.late_reports
+        assert {} == world.member.partition.foreign.late_reports
         assert world.member.time.monotonic() < 1
 
     with_a_world(scenario)

@@ -54,7 +54,7 @@ def test_a_foreign_claim_stands_until_its_lease_ends():
         b.time.skew_ms = 3_600_000
         seen = b.time.monotonic()
 
-        assert await b.partition.await_adoption(KEY, b.row) is None
+        assert await b.partition.foreign.outcome(KEY, b.row) is None
         assert 4.0 <= b.time.monotonic() - seen < 4.1
 
     play(scenario)
@@ -65,12 +65,12 @@ def test_a_lease_that_was_watched_before_is_not_waited_for_twice():
 
     async def scenario(log: Log) -> None:
         b = await foreign_claim(log)
-        waiting = asyncio.create_task(b.partition.await_adoption(KEY, b.row))
+        waiting = asyncio.create_task(b.partition.foreign.outcome(KEY, b.row))
         await asyncio.sleep(3)
         waiting.cancel()
         seen = b.time.monotonic()
 
-        assert await b.partition.await_adoption(KEY, b.row) is None
+        assert await b.partition.foreign.outcome(KEY, b.row) is None
         assert b.time.monotonic() - seen <= 1.1
 
     play(scenario)
@@ -81,12 +81,12 @@ def test_a_late_report_ends_the_wait_with_what_the_call_came_to():
 
     async def scenario(log: Log) -> None:
         b = await foreign_claim(log)
-        waiting = asyncio.create_task(b.partition.await_adoption(KEY, b.row))
+        waiting = asyncio.create_task(b.partition.foreign.outcome(KEY, b.row))
         await asyncio.sleep(1)
-        b.partition.heard_late(LateReport(delivery_key=KEY, token=TOKEN, judgement=SENT))
+        b.partition.foreign.heard(LateReport(delivery_key=KEY, token=TOKEN, judgement=SENT))
 
         assert SENT == await waiting
-        assert SENT == await b.partition.await_adoption(KEY, b.row)
+        assert SENT == await b.partition.foreign.outcome(KEY, b.row)
         assert b.time.monotonic() < 1.1
 
     play(scenario)
@@ -97,9 +97,9 @@ def test_a_late_report_of_another_claim_ends_nothing():
 
     async def scenario(log: Log) -> None:
         b = await foreign_claim(log)
-        b.partition.heard_late(LateReport(delivery_key=KEY, token=b"1" * 16, judgement=SENT))
+        b.partition.foreign.heard(LateReport(delivery_key=KEY, token=b"1" * 16, judgement=SENT))
 
-        assert await b.partition.await_adoption(KEY, b.row) is None
+        assert await b.partition.foreign.outcome(KEY, b.row) is None
 
     play(scenario)
 
@@ -109,7 +109,7 @@ def test_a_row_that_moves_on_by_itself_ends_the_wait():
 
     async def scenario(log: Log) -> None:
         b = await foreign_claim(log)
-        waiting = asyncio.create_task(b.partition.await_adoption(KEY, b.row))
+        waiting = asyncio.create_task(b.partition.foreign.outcome(KEY, b.row))
         await turns()
         asyncio.create_task(b.partition.write(Kind.REPORT, KEY, row(Phase.DEAD)))  # noqa: RUF006
         await b.settle_down()
@@ -125,7 +125,7 @@ def test_losing_the_partition_ends_the_wait():
     async def scenario(log: Log) -> None:
         b = await foreign_claim(log)
         for end in (b.partition.close, b.partition.revoke):
-            waiting = asyncio.create_task(b.partition.await_adoption(KEY, b.row))
+            waiting = asyncio.create_task(b.partition.foreign.outcome(KEY, b.row))
             await turns()
             end()
             assert await waiting is False
@@ -139,11 +139,11 @@ def test_what_was_remembered_of_a_settled_claim_is_forgotten():
 
     async def scenario(log: Log) -> None:
         b = await foreign_claim(log)
-        b.partition.heard_late(LateReport(delivery_key=KEY, token=TOKEN, judgement=SENT))
-        await b.partition.await_adoption(KEY, b.row)
-        b.partition.forget_claim(TOKEN)
+        b.partition.foreign.heard(LateReport(delivery_key=KEY, token=TOKEN, judgement=SENT))
+        await b.partition.foreign.outcome(KEY, b.row)
+        b.partition.foreign.forget(TOKEN)
 
-        assert ({}, {}) == (b.partition.late_reports, b.partition._first_seen)
+        assert ({}, {}) == (b.partition.foreign.late_reports, b.partition.foreign._first_seen)
 
     play(scenario)
 

@@ -69,7 +69,10 @@ class Place:
         self.time = Time()
         self.brokers = Brokers()
         self.partition: Any = SimpleNamespace(
-            index=0, leads=True, store=SimpleNamespace(next=9), longest_lease_ms=0
+            index=0,
+            leads=True,
+            store=SimpleNamespace(next=9),
+            foreign=SimpleNamespace(longest_lease_ms=0),
         )
         self.lanes = {tp: Lane(1, no_work, lambda _: None) for tp in (OUTBOX, RETRY)}
         self.worker: Any = SimpleNamespace(
@@ -202,7 +205,7 @@ def test_a_foreign_claim_with_a_lease_of_yesterdays_policy_is_waited_for() -> No
 
     async def story(place: Place) -> None:
         place.open(4)
-        place.partition.longest_lease_ms = 3_600_000
+        place.partition.foreign.longest_lease_ms = 3_600_000
         await place.look(700)
 
     assert [] == run(story).ends
@@ -254,7 +257,10 @@ def test_a_partition_that_is_gained_while_the_brokers_are_asked_waits_for_the_ne
 
     async def story(place: Place) -> None:
         late: Any = SimpleNamespace(
-            index=1, leads=True, store=SimpleNamespace(next=3), longest_lease_ms=0
+            index=1,
+            leads=True,
+            store=SimpleNamespace(next=3),
+            foreign=SimpleNamespace(longest_lease_ms=0),
         )
 
         def gain() -> None:

@@ -7,10 +7,9 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from tests.bench.openloop import calls_of, send
+from tests.bench.openloop import calls_of, producing, send
 from tests.bench.preload import activities
 from tests.bench.proc import BenchError
 from tests.bench.receivers import Place
@@ -42,34 +41,30 @@ async def isolation(suite: Suite) -> Figure:
         calibrations.append(await calibrate(place.url("/ok")))
         worker = world.start()
         await worker.ready()
-        producer = AIOKafkaProducer(**world.options, enable_idempotence=True, linger_ms=0)
-        await producer.start()
-        try:
-            async with Watch(world, {"worker": [worker], "receiver": [place.child]}) as watch:
+        async with (
+            producing(world.options) as producer,
+            Watch(world, {"worker": [worker], "receiver": [place.child]}) as watch,
+        ):
 
-                async def window(name: str) -> list[float]:
-                    records = activities(name, int(RATE * seconds), _healthy(place))
-                    sent = await send(producer, world.topics.outbox, records, RATE, paced)
-                    return await calls_of(place, records, sent)
+            async def window(name: str) -> list[float]:
+                records = activities(name, int(RATE * seconds), _healthy(place))
+                sent = await send(producer, world.topics.outbox, records, RATE, paced)
+                return await calls_of(place, records, sent)
 
-                await window("warm")
-                for number in range(suite.runs(WINDOWS)):
-                    suite.say(f"isolation, quiet window {number + 1}")
-                    quiet.append(await window(f"q{number}"))
-                count = suite.some(SICK_EACH, least=200)
-                suite.say(
-                    f"{2 * count:,} deliveries to a target that hangs and to one that is down"
-                )
-                await world.preload(world.topics.outbox, activities("s", 2 * count, urls))
-                await _until_taken_in(world, watch, suite)
-                for number in range(suite.runs(WINDOWS)):
-                    suite.say(f"isolation, window {number + 1} beside them")
-                    before = await watch.look()
-                    beside.append(await window(f"b{number}"))
-                    spent.append(between(before, await watch.look()))
-                aside = await worker.metric("outbox_put_aside_total")
-        finally:
-            await producer.stop()
+            await window("warm")
+            for number in range(suite.runs(WINDOWS)):
+                suite.say(f"isolation, quiet window {number + 1}")
+                quiet.append(await window(f"q{number}"))
+            count = suite.some(SICK_EACH, least=200)
+            suite.say(f"{2 * count:,} deliveries to a target that hangs and to one that is down")
+            await world.preload(world.topics.outbox, activities("s", 2 * count, urls))
+            await _until_taken_in(world, watch, suite)
+            for number in range(suite.runs(WINDOWS)):
+                suite.say(f"isolation, window {number + 1} beside them")
+                before = await watch.look()
+                beside.append(await window(f"b{number}"))
+                spent.append(between(before, await watch.look()))
+            aside = await worker.metric("outbox_put_aside_total")
         world.kill()  # a clean end would wait for the calls that hang
     return _figure(place, quiet, beside, spent, calibrations, aside)
 

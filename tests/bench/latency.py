@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from tests.bench.deliveries import measured
-from tests.bench.openloop import calls_of, send
+from tests.bench.openloop import calls_of, producing, send
 from tests.bench.preload import PARTITIONS, activities
 from tests.bench.receivers import Place
 from tests.bench.results import (
@@ -54,20 +54,18 @@ async def latency(suite: Suite) -> Figure:
         await world.register(place.url("/ok"))
         worker = world.start()
         await worker.ready()
-        producer = AIOKafkaProducer(**world.options, enable_idempotence=True, linger_ms=0)
-        await producer.start()
-        try:
-            async with Watch(world, {"worker": [worker], "receiver": [place.child]}) as watch:
-                sender = _Sender(world, producer, place, watch)
-                seconds = max(1.0, WINDOW_S * min(1.0, suite.scale))
-                await sender.window("warm", rate, min(3.0, seconds), _Rounds())
-                for number in range(suite.runs(WINDOWS)):
-                    suite.say(f"latency, window {number + 1} at {rate:.0f}/s")
-                    rounds.calibrations.append(await calibrate(place.url("/ok")))
-                    await sender.floor(f"f{number}", rate, seconds * FLOOR_S / WINDOW_S, rounds)
-                    await sender.window(f"w{number}", rate, seconds, rounds)
-        finally:
-            await producer.stop()
+        async with (
+            producing(world.options) as producer,
+            Watch(world, {"worker": [worker], "receiver": [place.child]}) as watch,
+        ):
+            sender = _Sender(world, producer, place, watch)
+            seconds = max(1.0, WINDOW_S * min(1.0, suite.scale))
+            await sender.window("warm", rate, min(3.0, seconds), _Rounds())
+            for number in range(suite.runs(WINDOWS)):
+                suite.say(f"latency, window {number + 1} at {rate:.0f}/s")
+                rounds.calibrations.append(await calibrate(place.url("/ok")))
+                await sender.floor(f"f{number}", rate, seconds * FLOOR_S / WINDOW_S, rounds)
+                await sender.window(f"w{number}", rate, seconds, rounds)
     return _figure(rate, rounds, place)
 
 

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
+
+from aiokafka import AIOKafkaProducer
 
 from streams.model.activity import Activity
 from streams.rules.identity import delivery_id
 from streams.wire.activity import read_activity
 from tests.bench.preload import Record
 from tests.bench.receivers import Place
+
+
+@asynccontextmanager
+async def producing(options: Mapping[str, Any]) -> AsyncIterator[AIOKafkaProducer]:
+    """A producer that holds nothing back to gather more."""
+    producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
+    await producer.start()
+    try:
+        yield producer
+    finally:
+        await producer.stop()
 
 
 async def send(

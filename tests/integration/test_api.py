@@ -28,12 +28,6 @@ async def world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
         yield world
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def api(world: World) -> AsyncIterator[ApiProcess]:
-    async with ApiProcess(world=world) as api:
-        yield api
-
-
 async def dead(world: World, api: ApiProcess, activity: Produced) -> dict[str, object]:
     """Produce an activity whose one delivery is refused; its dead letter as the API shows it."""
     await world.produce(activity)

@@ -43,12 +43,6 @@ async def world(
         yield world
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def api(world: World) -> AsyncIterator[ApiProcess]:
-    async with ApiProcess(world=world) as api:
-        yield api
-
-
 async def letters(world: World, api: ApiProcess, name: str, count: int) -> list[str]:
     """An activity of so many deliveries, all given up; the ids of their letters."""
     paths = [f"/status/400/{name}{n}" for n in range(count)]

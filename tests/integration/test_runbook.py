@@ -35,12 +35,6 @@ async def world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
         yield world
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def api(world: World) -> AsyncIterator[ApiProcess]:
-    async with ApiProcess(world=world) as api:
-        yield api
-
-
 async def run(world: World, api: ApiProcess, *arguments: str) -> str:
     """Run `outbox ARGUMENTS` as the runbook sets it up; its output."""
     done = await asyncio.to_thread(

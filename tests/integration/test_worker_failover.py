@@ -72,6 +72,7 @@ async def test_a_killed_workers_partitions_are_led_by_another_after_the_session(
 
     await world.until_true(leads_all, "the other to lead all", within_s=TAKEOVER_S + BUSY_S)
     await deliver(world, "after")
+    assert world.partitions == len({partition for partition, _ in epochs(second)})
 
 
 async def test_a_crash_and_a_restart_within_the_session_move_nothing(world: World) -> None:

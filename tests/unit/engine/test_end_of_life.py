@@ -80,6 +80,18 @@ def test_what_a_crash_left_of_a_burial_is_buried_in_the_next_sweep(tmp_path: Pat
     play(scenario)
 
 
+async def due(log: Log, folder: Path, activities: int) -> tuple[Member, EndOfLife]:
+    """A leader of so many activities, the window of each of which is over."""
+    member = Member(log, store=cast("Any", Store(folder).partition(0)))
+    await member.lead()
+    for number in range(activities):
+        member.partition.admit(b"urn:%d" % number, activity_row(admissions=()))
+    member.land()
+    member.read()
+    member.time.skew_ms += WEEK_MS + 1
+    return member, EndOfLife({0: member.partition}, member.time, dedupe_window_ms=WEEK_MS)
+
+
 def test_a_sweep_looks_at_all_that_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """
     Found by a soak: of more than 16 activities a second and partition the rest was never forgotten, and
@@ -89,14 +101,7 @@ def test_a_sweep_looks_at_all_that_is_due(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(end_of_life, "SLICE", 3)
 
     async def scenario(log: Log) -> None:
-        member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
-        await member.lead()
-        ends = EndOfLife({0: member.partition}, member.time, dedupe_window_ms=WEEK_MS)
-        for number in range(50):
-            member.partition.admit(b"urn:%d" % number, activity_row(admissions=()))
-        member.land()
-        member.read()
-        member.time.skew_ms += WEEK_MS + 1
+        member, ends = await due(log, tmp_path, 50)
 
         assert 50 == ends.sweep(member.partition)
         member.land()
@@ -113,15 +118,7 @@ async def test_a_sweep_gives_others_their_turn(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(end_of_life, "SLICE", 1)
     monkeypatch.setattr(end_of_life, "SWEEP_S", 0.0)
     monkeypatch.setattr(end_of_life, "PAUSE_S", 0.0)
-    log = Log()
-    member = Member(log, store=cast("Any", Store(tmp_path).partition(0)))
-    await member.lead()
-    ends = EndOfLife({0: member.partition}, member.time, dedupe_window_ms=WEEK_MS)
-    for number in range(9):
-        member.partition.admit(b"urn:%d" % number, activity_row(admissions=()))
-    member.land()
-    member.read()
-    member.time.skew_ms += WEEK_MS + 1
+    member, ends = await due(Log(), tmp_path, 9)
     sweeping = asyncio.create_task(ends.run())
     seen: set[int] = set()
 

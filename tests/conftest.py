@@ -8,9 +8,11 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Protocol
 
 import pytest
+import structlog
 
 from streams.edge.kafka_jars import cache_dir
 from streams.edge.localkafka import LocalKafka
@@ -43,6 +45,20 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield local.up()
     finally:
         local.down(wait_s=5.0)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """Undo what a test, or a command that it ran in this process, did to everybody's log lines."""
+    before = structlog.get_config()
+    yield
+    if structlog.get_config() == before:
+        return
+    structlog.configure(**before)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("streams."):
+            # A logger that was first used meanwhile keeps what it found there: a level, a renderer.
+            vars(vars(module).get("log", None) or SimpleNamespace()).pop("bind", None)
 
 
 @pytest.fixture

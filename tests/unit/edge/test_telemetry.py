@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 
 import pytest
@@ -15,14 +14,6 @@ from streams.edge.telemetry import configure_logging
 
 class Colour(StrEnum):
     RED = "red"
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """Leave structlog as it was: other modules' loggers keep the very list of processors they began with."""
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:

@@ -39,7 +39,7 @@ _DEPTH_MAX: Final = 1_000
 """What the worker took is read here too, whatever its limits are: the masks have their own."""
 
 GONE: Final = Problem(
-    410,
+    404,
     "content_gone",
     "The record that carried the content is in Kafka no more, or cannot be read: nothing else keeps it."
     " Ask the system that produced it.",
@@ -157,7 +157,7 @@ class ContentRoute:
         """The activity as its record carries it.
 
         Raises:
-            Problem: 410 or 503.
+            Problem: 404 or 503.
         """
         if known is None or known.source_offset < 0:
             raise GONE

@@ -77,7 +77,7 @@ async def test_where_the_record_is_gone_or_anothers_that_is_said(world, value):
         world.contents.values[0] = value
     answer = await reveal(world, seen.delivery_id)
 
-    assert (410, "content_gone") == (answer.status_code, answer.json()["code"])
+    assert (404, "content_gone") == (answer.status_code, answer.json()["code"])
     assert [] == world.log.audits
 
 

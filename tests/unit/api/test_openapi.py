@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -158,3 +161,24 @@ def test_unsigned_provider_events_are_answered_401(case, server):
 
     assert answer.status_code in (401, 405, 413)
     case.validate_response(answer, checks=CONFORMANCE)
+
+
+def test_schemathesis_finds_nothing_in_all_its_phases(server, tmp_path):
+    """Issue 7: 0 failures: also at the edges of every schema, and along the ids that answers give."""
+    found = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "run", f"{server}/openapi.json"),
+            *("--max-examples", "5", "--seed", "1", "--generation-deterministic"),
+            *("--continue-on-failure", "--suppress-health-check", "all", "--no-color"),
+            # It takes a header away to see what happens without, by the name as written here.
+            *("-H", "Authorization: Bearer t-admin", "-H", "X-Tenant-ID: acme"),
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert 0 == found.returncode, found.stdout

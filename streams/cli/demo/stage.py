@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -191,12 +192,18 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end this process as Ctrl-C does: through every `finally`."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in _ENDING}
+    before = {number: signal.signal(number, _interrupt) for number in _ENDING}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _interrupt(*_: object) -> None:
+    # Between making a coroutine and running it there is a moment, and Python would talk about it.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    raise KeyboardInterrupt
 
 
 @contextmanager

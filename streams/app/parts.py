@@ -62,7 +62,7 @@ class Parts:
             self.worker.partitions, self.clock, dedupe_window_ms=settings.dedupe_window_ms
         )
         self._kafka = self._build_outputs()
-        self._teller = Teller(self.metrics)
+        self._teller = Teller(self.metrics, sent_every=settings.log_sent_every)
         self._letters = Letters(self._kafka, self.clock, on_dead=self._teller.exhausted)
         self._follow_ups = FollowUps(
             self._kafka, RetryWriter(self._kafka, self.clock), self._letters, self.clock

@@ -25,7 +25,8 @@ ID_BYTES: Final = 200
 class Teller:
     """Implements `delivery.Telling`.
 
-    One line per attempt. Those that were sent can be sampled: every `sent_every`-th is logged.
+    One line per attempt. Those that were sent can be sampled: the first and every `sent_every`-th after
+    it is logged, none where that is 0. All are counted.
     """
 
     def __init__(self, metrics: Metrics, *, sent_every: int = 1) -> None:
@@ -44,7 +45,7 @@ class Teller:
         counter.inc()
         if judgement.verdict is Verdict.SENT:
             self._sent += 1
-            if not self._sent_every or self._sent % self._sent_every:
+            if not self._sent_every or (self._sent - 1) % self._sent_every:
                 return
         log.info(
             "delivery.attempted",

@@ -179,6 +179,11 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="least severe line shown"
     )
+    log_sent_every: int = Field(
+        1,
+        ge=0,
+        description="of the attempts that were sent, each so manieth has a line of its own; 0: none has",
+    )
 
     _policies: dict[str, Policy] = PrivateAttr(default_factory=dict)
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)

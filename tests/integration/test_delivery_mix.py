@@ -51,7 +51,10 @@ class Mix:
             body = bytes(range(256)) * (n % 5) + b"%d\r\n" % n
             return self.world.raw_body(activity_id, f"{kind}/{n}", body, 'text/x; q="ü"'[:6])
         text = 'grüße, 世界 \\ " \u2028' * (n % 7)
-        return self.world.activity(activity_id, f"{kind}/{n}", note=text, big=10**20 + n)
+        actor = self.world.url("/actor/inbox")
+        return self.world.activity(
+            activity_id, f"{kind}/{n}", actor=actor, note=text, big=10**20 + n
+        )
 
     @property
     def all(self) -> list[Produced]:
@@ -121,6 +124,13 @@ async def test_what_fails_twice_is_called_three_times_under_one_id(mix: Mix) -> 
 async def test_what_always_fails_is_called_as_often_as_the_policy_says(mix: Mix) -> None:
     """O-001, O-016: `max_attempts` calls, then the dead letters (O-018)."""
     assert {MAX_ATTEMPTS: KINDS["/status/503"]} == mix.counts("/status/503")
+
+
+async def test_nobody_is_called_but_recipients(mix: Mix) -> None:
+    """O-011, O-012: no NACK goes to who sent what was given up, though its actor has an address."""
+    wanted = {path for activity in mix.all for path in activity.paths} | {"/reset/named"}
+
+    assert wanted == set(mix.by_path)
 
 
 async def test_what_always_failed_is_dead_lettered_as_exhausted(mix: Mix) -> None:

@@ -55,6 +55,26 @@ def test_defaults_are_those_of_the_contract(settings_for: SettingsFor) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("notification", (5, 1_000, 60_000, 900_000, 20_000, 30_000, 3_600_000)),
+        ("activity", (12, 1_000, 3_600_000, 86_400_000, 30_000, 45_000, 172_800_000)),
+    ],
+)
+def test_policies_have_the_bounds_of_the_spec(
+    settings_for: SettingsFor, name: str, bounds: tuple[int, ...]
+) -> None:
+    """C-02, D-014, D-015, D-016, D-017: unless somebody sets others."""
+    policy = settings_for().policies[name]
+
+    assert bounds == (
+        *(policy.max_attempts, policy.first_delay_ms, policy.max_delay_ms, policy.max_elapsed_ms),
+        *(policy.timeout_ms, policy.lease_ms, policy.max_age_ms),
+    )
+    assert (500, 20, 5) == (policy.jitter_ms, policy.max_connections, policy.max_idle)
+
+
 def test_policies_are_those_of_the_model(settings_for: SettingsFor) -> None:
     """C-02: two named policies, their defaults in one place."""
     assert {"activity": ACTIVITY, "notification": NOTIFICATION} == settings_for().policies

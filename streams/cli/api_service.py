@@ -36,6 +36,7 @@ from streams.api.view import View
 from streams.api.writer import AuditedWriter
 from streams.edge.clock import Clock
 from streams.edge.cluster import partitions_of
+from streams.edge.fetched import unpack_cheaply
 from streams.edge.secrets import read_secret
 from streams.errors import FatalError, SettingsError
 from streams.settings import Settings
@@ -78,6 +79,7 @@ async def run(settings: Settings, listen: Listen) -> None:
     providers = read_providers(settings.api_providers, read_secret)
     options, t = settings.kafka_options(), names(settings.prefix)
     partitions = await partitions_of(options, t.ledger)
+    unpack_cheaply()
     identity = f"{await cluster_id(options)}/{settings.prefix}/{partitions}"
     try:
         async with AsyncExitStack() as stack:

@@ -1,7 +1,8 @@
 """Builds the read model's rows from nothing: the whole ledger, a few partitions at a time.
 
 What each partition's records fold to is gathered in memory and then put into empty files, so that no row is
-looked up and each is written once. Whatever it was when we died half-way, it is begun anew.
+looked up and each is written once. It is put there while the next partitions are read, for a broker takes
+its time. Whatever it was when we died half-way, it is begun anew.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -22,8 +22,8 @@ from streams.edge.log import read_all
 
 log = structlog.get_logger(__name__)
 
-RECORDS_AT_ONCE: Final = 400_000
-"""Records, compacted ones included, of the partitions that are read together."""
+RECORDS_AT_ONCE: Final = 100_000
+"""Records, compacted ones included, of the partitions that are read together; as many are being written."""
 
 HELD_BYTES_MAX: Final = 128 << 20
 """Of one partition, in memory; beyond it they are written and the rest looks up what is there."""
@@ -43,17 +43,14 @@ async def rebuild(
     """
     began = time.monotonic()
     view.begin_build()
+    read: list[int] = []
     with _without_gc():
         for together in groups(ends):
-            await read_all(
-                options,
-                topic,
-                dict.fromkeys(together, 0),
-                view.ledger.take,
-                partial(_write_full, view.ledger, together),
-            )
-            for partition in together:
-                await _write(view.ledger, partition)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_read(view.ledger, options, topic, together))
+                both.create_task(_write(view.ledger, read))
+            read = together
+        await _write(view.ledger, read)
     view.db.end_build()
     records = sum(view.ledger.next(p) for p in ends)
     log.info("view.built", offsets=records, seconds=round(time.monotonic() - began, 1))
@@ -73,16 +70,20 @@ def groups(ends: Mapping[int, int]) -> Iterator[list[int]]:
         yield together
 
 
-async def _write_full(ledger: LedgerFolds, together: list[int], _seen: int, _total: int) -> None:
-    for partition in together:
-        if ledger.size(partition) > HELD_BYTES_MAX:
-            await _write(ledger, partition)
-    await asyncio.sleep(0)
-
-
-async def _write(ledger: LedgerFolds, partition: int) -> None:
-    for _ in ledger.build(partition):
+async def _read(
+    ledger: LedgerFolds, options: Mapping[str, Any], topic: str, partitions: list[int]
+) -> None:
+    async def write_full(_seen: int, _total: int) -> None:
+        await _write(ledger, [p for p in partitions if ledger.size(p) > HELD_BYTES_MAX])
         await asyncio.sleep(0)
+
+    await read_all(options, topic, dict.fromkeys(partitions, 0), ledger.take, write_full)
+
+
+async def _write(ledger: LedgerFolds, partitions: Iterable[int]) -> None:
+    for partition in partitions:
+        for _ in ledger.build(partition):
+            await asyncio.sleep(0)
 
 
 @contextmanager

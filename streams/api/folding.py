@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
-from aiokafka import ConsumerRecord
 
 from streams.api.database import Database, Writes
 from streams.api.kept_rows import HASH_BYTES, Owner, kept, owner, reassigned, rest_hash, seen
@@ -18,14 +17,13 @@ from streams.api.shapes import (
     short_hash,
 )
 from streams.api.tokens import ledger_name
-from streams.model.ledger import SEPARATOR, Kind, Phase
+from streams.model.ledger import SEPARATOR, Phase
 from streams.rules.fold import LedgerRecord, fold
 from streams.rules.identity import activity_key_of
 from streams.wire.codec import decode_row
-from streams.wire.records import ledger_mark
+from streams.wire.ledger_batch import Appended, fold_batch
 from streams.wire.row_sketch import named_by
 
-Record: TypeAlias = ConsumerRecord[bytes, bytes]
 Item: TypeAlias = tuple[bytes, bytes | None]
 Delivery: TypeAlias = tuple[bytes, bytes, bytes | None]
 """Key of its activity, what follows that in its own key, and its row."""
@@ -77,21 +75,13 @@ class LedgerFolds:
         """About how many bytes wait to be written."""
         return self._states[partition].size
 
-    def take(self, partition: int, records: Iterable[Record]) -> None:
+    def take(self, partition: int, records: Sequence[Appended]) -> None:
         """Fold records of the topic, in order; nothing is written.
 
         Raises:
             RecordError: a record that no worker of ours wrote; going on would be guessing.
         """
-        state = self._states[partition]
-        # One for all: `fold` keeps none, and to make one takes as long as to fold it.
-        given = LedgerRecord(offset=0, key=b"", kind=Kind.OWNER, epoch=-1, token=b"", value=None)
-        for record in records:
-            given.offset = record.offset
-            given.key = record.key or b""
-            given.kind, given.epoch = ledger_mark(record.headers)
-            given.value = record.value
-            fold(state, given)
+        fold_batch(self._states[partition], records, _nothing_to_do)
 
     def fold(self, partition: int, records: Sequence[LedgerRecord]) -> None:
         """Fold records, in order; nothing is written."""
@@ -130,6 +120,10 @@ class LedgerFolds:
         state.is_fresh = False
         writes.position(ledger_name(partition), state.epoch, state.next)
         self._db.commit(writes)
+
+
+def _nothing_to_do(_key: bytes) -> None:
+    """When an activity's life ends is the workers'."""
 
 
 class _Emission:

@@ -1,4 +1,4 @@
-"""Many ledger records at once, as they lie in the topic: what a restore folds.
+"""Many ledger records at once, as they lie in the topic: what a restore and a rebuild fold.
 
 The same fold as `rules.fold.fold`, which judges every epoch that a batch brings; records of an epoch
 that was judged already take a short cut without a value of their own: a restore costs 8 µs of CPU a row

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 import msgspec
 import structlog
-from rocksdict import MemtableFactory, Options, Rdict, WriteBatch, WriteOptions
+from rocksdict import DBCompressionType, MemtableFactory, Options, Rdict, WriteBatch, WriteOptions
 
 from streams.api.kept_rows import Kept, found_again, newest_first, seen, tenant_hash
 from streams.api.shapes import SeenActivity, SeenDelivery, SeenJob, SeenLetter, seen_activity
@@ -283,7 +283,11 @@ def _options() -> Options:
 
 
 def _building_options() -> Options:
-    options = bounded_options(write_buffer_bytes=64 << 20, cache_bytes=8 << 20)
+    # Small, for what is left in it when all is read is sorted while everybody waits, and not compressed, for
+    # it is written anew when the files are opened for serving: 8.7 µs of CPU a row in place of 9.8 to 10.7
+    # with 64 MiB and compression (110,000 rows built in process, in turn).
+    options = bounded_options(write_buffer_bytes=16 << 20, cache_bytes=8 << 20)
+    options.set_compression_type(DBCompressionType.none())
     options.set_memtable_factory(MemtableFactory.vector())
     options.set_allow_concurrent_memtable_write(False)
     # Sorted once, when the files are opened for serving.

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from streams.edge.incarnation import incarnation_of
+
+TURNS: Final = 5
+"""Of the event loop, until the fetch that what was taken made room for is on its way: brokers work while
+we do."""
 
 
 @dataclass(slots=True)
@@ -192,6 +196,8 @@ async def _drain(
         for tp in set(consumer.assignment()) - set(unread) - consumer.paused():
             consumer.pause(tp)
         fetched = await consumer.getmany(*unread, timeout_ms=500)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
         for tp, records in fetched.items():
             sink(tp.partition, records)
             seen += len(records)

@@ -28,7 +28,7 @@ from aiokafka.protocol.group import LeaveGroupRequest
 from faust.types import TP
 
 from streams.edge.failpoint import failpoint
-from streams.engine.fetching import paced
+from streams.engine.fetching import tuned
 from streams.rules.vitals import EVICTIONS_MAX, is_evicted_by_a_namesake
 
 log = structlog.get_logger(__name__)
@@ -87,10 +87,9 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return consumer
 
     async def on_start(self) -> None:
-        """Connect, listen to what the group's coordinator says, and pace the fetches (`fetching`)."""
+        """Connect, listen to what the group's coordinator says, and fetch as `fetching` says."""
         await super().on_start()
-        fetcher = self._ensure_consumer()._fetcher
-        fetcher._proc_fetch_request = paced(fetcher._proc_fetch_request)
+        tuned(self._ensure_consumer()._fetcher)
         coordinator = self._ensure_consumer()._coordinator
         coordinator._send_req = self._counting_evictions(coordinator._send_req)
 

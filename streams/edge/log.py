@@ -15,6 +15,11 @@ TURNS: Final = 5
 """Of the event loop, until the fetch that what was taken made room for is on its way: brokers work while
 we do."""
 
+LOOK_AROUND_MS: Final = 1_000
+"""How often aiokafka's fetch routine goes through its partitions though nothing happened; whatever does
+happen wakes it, but for a rare race at a new assignment. By its own 200 ms an idle worker of 8 partitions
+used 1.16 % of a core, by this 0.96 % (workers side by side on one broker, 25 s)."""
+
 
 @dataclass(slots=True)
 class _Followed:
@@ -33,6 +38,7 @@ class Tail:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             fetch_max_wait_ms=500,
+            consumer_timeout_ms=LOOK_AROUND_MS,
             max_partition_fetch_bytes=2 * 1024 * 1024,
             max_poll_records=5_000,
         )

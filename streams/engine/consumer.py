@@ -28,6 +28,7 @@ from aiokafka.protocol.group import LeaveGroupRequest
 from faust.types import TP
 
 from streams.edge.failpoint import failpoint
+from streams.edge.log import LOOK_AROUND_MS
 from streams.engine.fetching import tuned
 from streams.rules.vitals import EVICTIONS_MAX, is_evicted_by_a_namesake
 
@@ -84,6 +85,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         # Read by AIOKafkaConsumer.start(), which builds the fetcher.
         consumer._isolation_level = "read_committed"
         consumer._fetch_max_wait_ms = 500
+        consumer._consumer_timeout = LOOK_AROUND_MS / 1e3
         return consumer
 
     async def on_start(self) -> None:

@@ -184,7 +184,7 @@ GUARDS: Final = (
     ),
     Guard(
         "repair",
-        (Edit("Partition.pay_debts", "for key in self.store.owed:\n", "for key in ():\n"),),
+        (Edit("Partition.pay_debts", "for key in sorted(self.store.owed):\n", "for key in ():\n"),),
         (f"{TRACES}[6-kept]",),
     ),
     Guard(

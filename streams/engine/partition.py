@@ -357,7 +357,7 @@ class Partition(Rows):
 
     def pay_debts(self) -> None:
         """Repair every key whose last record is void, before compaction can keep that one (rule 6)."""
-        for key in self.store.owed:
+        for key in sorted(self.store.owed):
             if key not in self._repairing:
                 self._repairing.add(key)
                 self._spawn(self._repair(key))

@@ -7,6 +7,9 @@ must befall the world for it, and the transcript: time, worker, event.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -18,6 +21,7 @@ from tests.sim.test_traces import claim_without_fold
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
 CHUNK = 100
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
@@ -44,6 +48,31 @@ def test_a_run_can_be_repeated_exactly():
     """A seed that failed must fail again, or it is of no use to anybody."""
     with quiet():
         first, second = (run(7, draw(7)).transcript for _ in range(2))
+
+    assert first == second
+
+
+@pytest.mark.parametrize("seed", [98, 191, 196])
+def test_another_process_repeats_a_run_as_well(seed: int):
+    """Whatever order its sets have; in these the repairs that a worker owed came in theirs."""
+    told = f"""
+from tests.sim.plan import draw, run
+from tests.sim.quiet import quiet
+with quiet():
+    print(run({seed}, draw({seed})).transcript)
+"""
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", told],
+            env=os.environ | {"PYTHONHASHSEED": order},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for order in ("1", "2")
+    )
 
     assert first == second
 

@@ -46,9 +46,13 @@ async def rebuild(
     read: list[int] = []
     with _without_gc():
         for together in groups(ends):
-            async with asyncio.TaskGroup() as both:
-                both.create_task(_read(view.ledger, options, topic, together))
-                both.create_task(_write(view.ledger, read))
+            # No task group: what the reading raises must come out as it is, for who explains it.
+            writing = asyncio.create_task(_write(view.ledger, read))
+            try:
+                await _read(view.ledger, options, topic, together)
+                await writing
+            finally:
+                writing.cancel()
             read = together
         await _write(view.ledger, read)
     view.db.end_build()

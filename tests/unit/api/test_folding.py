@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 
-from streams.api import folding
+from streams.api import folding, rebuild
 from streams.api.database import Database
 from streams.api.listing import Asked, deliveries, letters
 from streams.api.rebuild import RECORDS_AT_ONCE, groups
@@ -135,3 +136,20 @@ def test_partitions_are_read_together_up_to_a_bound():
 
     assert [[0, 1], [2], [3], [4, 5]] == list(groups(ends))
     assert [] == list(groups({}))
+
+
+async def test_a_rebuild_that_cannot_read_on_says_so_as_it_is(databases, monkeypatch):
+    """What explains Kafka's errors to people must know them; what was read meanwhile is being written."""
+    view = View(databases[0], 2)
+    taken: list[int] = []
+
+    async def read_all(options, topic, partitions, sink, progress):
+        if taken:
+            raise KafkaConnectionError("gone")
+        taken.extend(partitions)
+        view.ledger.fold(0, ledger())
+
+    monkeypatch.setattr(rebuild, "read_all", read_all)
+
+    with pytest.raises(KafkaConnectionError):
+        await rebuild.rebuild(view, {}, "ledger", {0: RECORDS_AT_ONCE, 1: 1})

@@ -8,11 +8,11 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Protocol
 
 import pytest
 import structlog
+from structlog._config import BoundLoggerLazyProxy
 
 from streams.edge.kafka_jars import cache_dir
 from streams.edge.localkafka import LocalKafka
@@ -56,9 +56,10 @@ def logs_as_they_were() -> Iterator[None]:
         return
     structlog.configure(**before)
     for name, module in list(sys.modules.items()):
-        if name.startswith("streams."):
-            # A logger that was first used meanwhile keeps what it found there: a level, a renderer.
-            vars(vars(module).get("log", None) or SimpleNamespace()).pop("bind", None)
+        log = vars(module).get("log") if name.startswith("streams.") else None
+        if isinstance(log, BoundLoggerLazyProxy):
+            # One that was first used meanwhile keeps what it found there: a level, a renderer.
+            vars(log).pop("bind", None)
 
 
 @pytest.fixture

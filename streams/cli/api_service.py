@@ -76,10 +76,10 @@ async def run(settings: Settings, listen: Listen) -> None:
     Raises:
         StreamsError: Kafka, the files or the address are not to be had, or a setting is wrong.
     """
+    unpack_cheaply()
     providers = read_providers(settings.api_providers, read_secret)
     options, t = settings.kafka_options(), names(settings.prefix)
     partitions = await partitions_of(options, t.ledger)
-    unpack_cheaply()
     identity = f"{await cluster_id(options)}/{settings.prefix}/{partitions}"
     try:
         async with AsyncExitStack() as stack:

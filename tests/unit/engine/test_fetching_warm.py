@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
+import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
@@ -177,16 +178,22 @@ def test_no_record_of_a_warm_partition_waits_longer_than_fetches_are_apart() -> 
     play(scenario)
 
 
-def test_a_first_record_beside_a_busy_partition_waits_a_bounded_time() -> None:
+@pytest.mark.parametrize(
+    "quiet_node", [1, 2], ids=["same broker", "another, with quiet ones alone"]
+)
+@pytest.mark.parametrize("after_s", [0.7531, 1.7531])
+def test_a_first_record_beside_a_busy_partition_waits_a_bounded_time(
+    after_s: float, quiet_node: int
+) -> None:
     async def scenario(scene: Scene) -> None:
-        warm = asyncio.ensure_future(scene.keep_warm(2.0))
-        await asyncio.sleep(0.7531)
+        warm = asyncio.ensure_future(scene.keep_warm(after_s + 1.25))
+        await asyncio.sleep(after_s)
         scene.brokers.write(COLD)
         written = now()
         await warm
         assert ALL_APART_S + 2 * FETCH_APART_S > scene.read[COLD][0] - written
 
-    play(scenario)
+    play(scenario, leader_of=lambda tp: quiet_node if tp.topic == COLD.topic else 1)
 
 
 def test_the_second_record_of_a_partition_waits_no_longer_than_a_busy_ones() -> None:
@@ -256,18 +263,6 @@ def test_a_partition_that_nobody_reads_keeps_no_other_waiting() -> None:
         assert ALL_APART_S + 2 * FETCH_APART_S > scene.read[TPS[2]][0] - written
 
     play(scenario)
-
-
-def test_a_broker_that_leads_only_quiet_partitions_is_asked_beside_a_busy_one() -> None:
-    async def scenario(scene: Scene) -> None:
-        warm = asyncio.ensure_future(scene.keep_warm(3.0))
-        await asyncio.sleep(1.7531)
-        scene.brokers.write(COLD)
-        written = now()
-        await warm
-        assert ALL_APART_S + 2 * FETCH_APART_S > scene.read[COLD][0] - written
-
-    play(scenario, leader_of=lambda tp: 2 if tp.topic == COLD.topic else 1)
 
 
 def test_a_leader_that_moves_is_found() -> None:

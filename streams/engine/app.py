@@ -105,6 +105,10 @@ class App(faust.App):
         """See `Feeding`."""
         return self.worker.feeder.wanted
 
+    def reads(self, topic: str) -> bool:
+        """See `Feeding`."""
+        return self.worker.feeder.reads(topic)
+
     async def feed(self, tp: TP, records: Records) -> None:
         """See `Feeding`."""
         batch = Batch(tp, records, self.worker.assignment)

@@ -29,7 +29,7 @@ from faust.types import TP
 
 from streams.edge.failpoint import failpoint
 from streams.edge.log import LOOK_AROUND_MS
-from streams.engine.fetching import tuned
+from streams.engine.fetching import LONG_POLL_MS, tuned
 from streams.rules.vitals import EVICTIONS_MAX, is_evicted_by_a_namesake
 
 log = structlog.get_logger(__name__)
@@ -64,6 +64,9 @@ class Feeding(Protocol):
     wanted: Wanted
     """What to ask for."""
 
+    def reads(self, topic: str) -> bool:
+        """Whether anybody reads what is fetched of a topic."""
+
     async def feed(self, tp: TP, records: Records) -> None:
         """Take a batch of one partition."""
 
@@ -84,14 +87,14 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer = super()._create_worker_consumer(transport)
         # Read by AIOKafkaConsumer.start(), which builds the fetcher.
         consumer._isolation_level = "read_committed"
-        consumer._fetch_max_wait_ms = 500
+        consumer._fetch_max_wait_ms = LONG_POLL_MS
         consumer._consumer_timeout = LOOK_AROUND_MS / 1e3
         return consumer
 
     async def on_start(self) -> None:
         """Connect, listen to what the group's coordinator says, and fetch as `fetching` says."""
         await super().on_start()
-        tuned(self._ensure_consumer()._fetcher)
+        tuned(self._ensure_consumer()._fetcher, cast("Feeding", self.app).reads)
         coordinator = self._ensure_consumer()._coordinator
         coordinator._send_req = self._counting_evictions(coordinator._send_req)
 

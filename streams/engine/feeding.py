@@ -68,6 +68,10 @@ class Feeder:
         self._work = work
         self._fair = frozenset(fair)
 
+    def reads(self, topic: str) -> bool:
+        """Whether an agent works through the records of a topic."""
+        return topic in self._work
+
     # -- an assignment --------------------------------------------------------------------------
 
     def start(self, committed: Mapping[TP, int | None]) -> None:

@@ -20,6 +20,8 @@ from streams.engine.fetching import ALL_APART_S, FETCH_APART_S, WARM_S, tuned
 from tests.sim.loop import run_virtual
 
 TPS: Final = [TopicPartition(topic, n) for topic in ("outbox", "outbox.retry") for n in range(4)]
+UNREAD: Final = [TopicPartition("ledger", n) for n in range(4)]
+"""Of a topic that the group assigns and that nobody reads."""
 WARM: Final = TPS[0]
 COLD: Final = TPS[5]
 LONG_MS: Final = 500
@@ -43,7 +45,7 @@ class Brokers:
         self.asked: list[Asked] = []
         self._loop = asyncio.get_running_loop()
         self._metadata_max_age_ms = 300_000
-        self._logs: dict[TopicPartition, int] = dict.fromkeys(TPS, 0)
+        self._logs: dict[TopicPartition, int] = dict.fromkeys(TPS + UNREAD, 0)
         self._grown = asyncio.Event()
 
     def write(self, tp: TopicPartition) -> None:
@@ -81,15 +83,17 @@ class Scene:
         self.brokers = Brokers(leader_of)
         self.subscriptions = SubscriptionState()
         self.fetcher = Fetcher(self.brokers, self.subscriptions, fetch_max_wait_ms=LONG_MS)
-        tuned(self.fetcher)
+        tuned(self.fetcher, lambda topic: topic != "ledger")
         self.read: dict[TopicPartition, list[float]] = {tp: [] for tp in TPS}
         self.wanted: Collection[TopicPartition] = TPS
         self.assign(TPS)
 
     def assign(self, tps: Collection[TopicPartition]) -> None:
-        self.subscriptions.assign_from_user(tps)
+        self.subscriptions.assign_from_user([*tps, *UNREAD])
         for tp in tps:
             self.subscriptions.seek(tp, len(self.read[tp]))
+        for tp in UNREAD:
+            self.subscriptions.seek(tp, 0)
 
     async def reading(self) -> None:
         while True:
@@ -243,8 +247,7 @@ def test_a_partition_that_had_no_room_is_asked_for_soon_after_it_was_read() -> N
 
 def test_a_partition_that_nobody_reads_keeps_no_other_waiting() -> None:
     """
-    The ledger's are in the group's assignment, but only the tail reads them; a lane full of retries waits
-    for hours. A fetch that waited for them to be read was never sent.
+    A lane full of retries waits for hours. A fetch that waited for them to be read was never sent.
     """
 
     async def scenario(scene: Scene) -> None:
@@ -261,6 +264,20 @@ def test_a_partition_that_nobody_reads_keeps_no_other_waiting() -> None:
         await scene.keep_warm(0.5)
         assert 200 - 2 <= len(scene.read[WARM])
         assert ALL_APART_S + 2 * FETCH_APART_S > scene.read[TPS[2]][0] - written
+
+    play(scenario)
+
+
+def test_a_topic_that_nobody_reads_is_never_asked_for() -> None:
+    """faust's changelog, and topics without an agent: half of what an idle worker asked for, and held."""
+
+    async def scenario(scene: Scene) -> None:
+        for tp in UNREAD:
+            scene.brokers.write(tp)
+        await scene.keep_warm(0.5)
+        scene.assign(TPS[1:])
+        await asyncio.sleep(2.0)
+        assert frozenset(TPS) == frozenset().union(*(a.tps for a in scene.brokers.asked))
 
     play(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from streams.agents.rejecting import reject
@@ -54,6 +55,19 @@ class Limits:
     dedupe_window_ms: int
 
 
+class _Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that could be read.
+
+    Attributes:
+        keys: The ledger key of each recipient's delivery, in order.
+    """
+
+    lane: Lane
+    record: Record
+    activity: Activity
+    keys: tuple[bytes, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxAgent:
     """Works through one worker's outbox records."""
@@ -81,7 +95,8 @@ class OutboxAgent:
         if home != record.partition:
             self.tasks.spawn(self._forward(lane, record, activity.key, home))
             return
-        await self._admit(lane, record, activity)
+        keys = tuple([delivery_key(activity, recipient) for recipient in activity.recipients])
+        await self._admit(_Taken(lane=lane, record=record, activity=activity, keys=keys))
 
     def _read(self, record: Record, position: str) -> Activity:
         if self.deathmark.is_deadly(position):
@@ -105,26 +120,26 @@ class OutboxAgent:
         self.teller.forwarded()
         lane.settle(record)
 
-    async def _admit(self, lane: Lane, record: Record, activity: Activity) -> None:
+    async def _admit(self, taken: _Taken) -> None:
+        lane, record = taken.lane, taken.record
         partition = self.partitions[record.partition]
         if not await partition.until_led(lane.assignment):
             return
-        decision = self._decide(partition, record, activity)
+        decision = self._decide(partition, taken)
         if decision.kind is Admitted.TOO_MANY:
             self.tasks.spawn(
                 reject(self.follow_ups, self.teller, lane, record, "too_many_deliveries")
             )
             return
-        wanted = _wanted(partition, activity, decision)
+        wanted = _wanted(partition, taken, decision)
         if wanted:
-            await self._start(lane, record, activity, decision, wanted)
+            await self._start(taken, decision, wanted)
         else:
-            self.tasks.spawn(self._turn_down(lane, record, activity))
+            self.tasks.spawn(self._turn_down(taken))
 
-    def _decide(
-        self, partition: Partition, record: Record, activity: Activity
-    ) -> AdmissionDecision:
+    def _decide(self, partition: Partition, taken: _Taken) -> AdmissionDecision:
         """What the record is, as far as the rows are folded."""
+        record, activity = taken.record, taken.activity
         seen = ActivityRow(
             canonical_hash=canonical_hash(activity),
             activity_id=activity.activity_id,
@@ -135,22 +150,16 @@ class OutboxAgent:
         return admit(
             partition.activity(activity.key),
             seen,
-            tuple(target_hash(delivery_key(activity, to)) for to in activity.recipients),
+            tuple(map(target_hash, taken.keys)),
             offset=record.offset,
             record_ms=record.timestamp,
             now_ms=seen.first_seen_ms,
             dedupe_window_ms=self.limits.dedupe_window_ms,
         )
 
-    async def _start(
-        self,
-        lane: Lane,
-        record: Record,
-        activity: Activity,
-        decision: AdmissionDecision,
-        wanted: list[int],
-    ) -> None:
+    async def _start(self, taken: _Taken, decision: AdmissionDecision, wanted: list[int]) -> None:
         """Write the activity's row and start the deliveries that the record is a trigger of."""
+        lane, record, activity = taken.lane, taken.record, taken.activity
         partition = self.partitions[record.partition]
         if decision.kind in (Admitted.NEW, Admitted.TOO_OLD):
             partition.admit(activity.key, decision.row)
@@ -161,28 +170,29 @@ class OutboxAgent:
             Trigger(
                 partition=partition,
                 assignment=lane.assignment,
-                key=delivery_key(activity, recipient),
-                delivery_id=delivery_id(activity, recipient),
+                key=taken.keys[i],
+                delivery_id=delivery_id(activity, activity.recipients[i]),
                 carried=carried,
-                recipient=recipient,
+                recipient=activity.recipients[i],
                 admitted_ms=decision.row.first_seen_ms,
                 turned=TOO_OLD if decision.kind is Admitted.TOO_OLD else None,
             )
-            for recipient in (activity.recipients[i] for i in wanted)
+            for i in wanted
         ]
         await self.runner.run(lane, record, triggers)
 
-    async def _turn_down(self, lane: Lane, record: Record, activity: Activity) -> None:
+    async def _turn_down(self, taken: _Taken) -> None:
         """Nothing is to be sent: say so to the producer, but on a fresh view only (rule 7)."""
+        lane, record, activity = taken.lane, taken.record, taken.activity
         partition = self.partitions[record.partition]
         while not await partition.barrier():
             if not await partition.until_led(lane.assignment):
                 return
-        decision = self._decide(partition, record, activity)
-        wanted = _wanted(partition, activity, decision)
+        decision = self._decide(partition, taken)
+        wanted = _wanted(partition, taken, decision)
         if wanted:
             # It was redriven a moment ago: this is the replay, which must not pass for a duplicate.
-            await self._start(lane, record, activity, decision, wanted)
+            await self._start(taken, decision, wanted)
             return
         is_conflict = decision.kind is Admitted.CONFLICT
         outcome = Outcome.CONFLICT if is_conflict else Outcome.DUPLICATE
@@ -198,7 +208,7 @@ class OutboxAgent:
         lane.settle(record)
 
 
-def _wanted(partition: Partition, activity: Activity, decision: AdmissionDecision) -> list[int]:
+def _wanted(partition: Partition, taken: _Taken, decision: AdmissionDecision) -> list[int]:
     """Positions of the recipients whose deliveries the record is a trigger of.
 
     Those that it brought; and, of those that another record brought, the ones that were ever redriven:
@@ -206,10 +216,10 @@ def _wanted(partition: Partition, activity: Activity, decision: AdmissionDecisio
     the row still calls for, and no more: a replay that came again after a crash must have a claim that
     was left standing adopted, and its dead letter written (rule 8).
     """
-    again = [i for i in decision.repeated if _was_redriven(partition, activity, i)]
+    again = [i for i in decision.repeated if _was_redriven(partition, taken.keys[i])]
     return sorted((*decision.owned, *again))
 
 
-def _was_redriven(partition: Partition, activity: Activity, position: int) -> bool:
-    row = partition.row(delivery_key(activity, activity.recipients[position]))
+def _was_redriven(partition: Partition, key: bytes) -> bool:
+    row = partition.row(key)
     return row is not None and row.budget > 1

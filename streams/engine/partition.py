@@ -204,7 +204,7 @@ class Partition(Rows):
         """Apply records of a bulk read while the partition is not ours: nobody waits for any of them."""
         assert not self.assignment, "what is ours is folded by its tail"
         now_ms = self._time.now_ms()
-        self._hot.clear()
+        self._cool()
         fold_batch(self.store, records, lambda key: self.store.age(key, now_ms))
         self.store.commit()
 

@@ -22,14 +22,21 @@ class Rows:
     def __init__(self, store: PartitionStore) -> None:
         self.store = store
         self._hot: dict[bytes, Row | None] = {}
+        self._known: set[bytes] = set()
+        """Activities whose row was folded lately and not taken away since."""
         self._admitting: dict[bytes, tuple[ActivityRow, bytes]] = {}
         """Activities' rows that are appended and not yet folded, each with its token."""
 
     def forget(self) -> None:
         """Drop all that was folded: it was another log's, and is folded anew."""
         self.store.forget()
-        self._hot.clear()
+        self._cool()
         self._admitting.clear()
+
+    def _cool(self) -> None:
+        """Forget what is kept decoded: the store was written to by others."""
+        self._hot.clear()
+        self._known.clear()
 
     def _remember(self, record: LedgerRecord, row: Row | None) -> None:
         """Keep a row that we wrote ourselves decoded; one that others wrote is decoded when asked for."""
@@ -37,6 +44,7 @@ class Rows:
             self._hot.clear()
         if row is None:
             self._hot.pop(record.key, None)
+            self._note_activity(record)
             pending = self._admitting.get(record.key)
             if pending is not None and pending[1] == record.token:
                 del self._admitting[record.key]
@@ -44,6 +52,14 @@ class Rows:
             self._hot[record.key] = replace(row, fence=record.offset)
         else:
             self._hot[record.key] = row
+
+    def _note_activity(self, record: LedgerRecord) -> None:
+        if record.kind is not Kind.ADMIT:
+            self._known.discard(record.key)
+            return
+        if len(self._known) >= HOT_ROWS:
+            self._known.clear()
+        self._known.add(record.key)
 
     def row(self, key: bytes) -> Row | None:
         """The folded row of a delivery."""
@@ -66,7 +82,9 @@ class Rows:
 
     def knows(self, activity_key: bytes) -> bool:
         """Whether an activity has a row, folded or on its way."""
-        return activity_key in self._admitting or self.store.get(activity_key) is not None
+        if activity_key in self._admitting or activity_key in self._known:
+            return True
+        return self.store.get(activity_key) is not None
 
     def deliveries(self, activity_key: bytes) -> list[Row]:
         """Every delivery's row of one activity, in key order."""

@@ -7,18 +7,15 @@ with a lower epoch is void; everything else replaces its row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from streams.model.ledger import Kind
 
 
-@dataclass(slots=True, kw_only=True)
-class LedgerRecord:
+class LedgerRecord(msgspec.Struct, kw_only=True, gc=False):
     """One record of a ledger partition, its value still in bytes.
-
-    Not frozen: half a million of these are made in a restore, and a frozen dataclass costs three
-    times as much to build (1.5 µs against 0.5 µs, timeit).
 
     Attributes:
         offset: Where it lies in its partition.

@@ -40,7 +40,7 @@ _NUMBER_BYTES: Final = 19
 """Digits of the largest 64-bit number."""
 
 
-class LedgerHeaders(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerHeaders(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a ledger record says of itself.
 
     Attributes:

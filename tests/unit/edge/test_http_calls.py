@@ -417,16 +417,26 @@ def test_a_name_whose_addresses_all_failed_is_looked_up_anew(run):
     assert expected == run(scenario())
 
 
+def on_one_port(first: str, second: str) -> tuple[socket.socket, socket.socket]:
+    """Bind a port that is free on both addresses; one that others use on the second is let go of."""
+    while True:
+        one = socket.socket()
+        one.bind((first, 0))
+        try:
+            return one, socket.create_server((second, one.getsockname()[1]))
+        except OSError:
+            one.close()
+
+
 def test_a_silent_address_does_not_hold_up_the_next(run):
     """RFC 8305 §5: 250 ms of head start, not the whole deadline; the loser's socket is closed."""
 
     async def scenario() -> Observation:
-        with socket.socket() as silent_one, socket.socket() as filler:
-            silent_one.bind(("127.0.0.2", 0))
+        silent_one, listener = on_one_port("127.0.0.2", "127.0.0.1")
+        with silent_one, socket.socket() as filler:
             silent_one.listen(0)
             filler.connect(silent_one.getsockname())
             port = silent_one.getsockname()[1]
-            listener = socket.create_server(("127.0.0.1", port))
 
             async def serve(reader, writer):
                 await reader.readuntil(b"\r\n\r\n")

@@ -177,6 +177,7 @@ class RetryAgent:
                     recipient=recipient,
                     fence=item.fence,
                     attempts=item.attempt,
+                    budget=item.budget,
                     admitted_ms=record.timestamp if row is None else row.first_seen_ms,
                     parked_ms=parked_ms(item.parked_ms, item.parked_since_ms, now_ms),
                 )

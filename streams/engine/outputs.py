@@ -14,7 +14,7 @@ from streams.engine.partition import Partition
 from streams.engine.ports import Time
 from streams.engine.retry_writer import RetryRecord, RetryWriter
 from streams.engine.trigger import Trigger
-from streams.model.ledger import FailurePhase, Phase, Row
+from streams.model.ledger import NEVER, FailurePhase, Phase, Row
 from streams.model.receipt import DeadLetter, Letter, Outcome, Receipt
 from streams.rules.triggers import receipt_of
 from streams.wire.codec import encode_dead_letter, encode_receipt
@@ -207,4 +207,5 @@ def _item(trigger: Trigger, row: Row) -> RetryItem:
         target=trigger.recipient.key,
         attempt=row.attempts,
         fence=row.fence,
+        budget=row.budget if row.fence == NEVER else None,
     )

@@ -37,6 +37,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         recipient: Whom it tells.
         fence: None for a source record; else the fence that the retry carries (rule 8).
         attempts: Claims so far that the retry carries.
+        budget: That the retry carries; see `RetryItem`.
         admitted_ms: When its activity was first seen.
         turned: Why it must not be called at all, known before it is looked at.
         parked_ms: How long it was parked since its row was last written; no part of its age (C-17).
@@ -50,6 +51,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     recipient: Recipient
     fence: int | None = None
     attempts: int = 0
+    budget: int | None = None
     admitted_ms: int = 0
     turned: Turned | None = None
     parked_ms: int = 0
@@ -58,4 +60,4 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it may claim, given the folded row."""
         if self.fence is None:
             return is_wanted_by_source(row)
-        return is_wanted_by_retry(row, fence=self.fence, attempts=self.attempts)
+        return is_wanted_by_retry(row, fence=self.fence, attempts=self.attempts, budget=self.budget)

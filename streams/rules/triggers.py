@@ -17,12 +17,21 @@ def is_wanted_by_source(row: Row | None) -> bool:
     return row is None or row.phase is Phase.QUEUED
 
 
-def is_wanted_by_retry(row: Row | None, *, fence: int, attempts: int) -> bool:
+def is_wanted_by_retry(
+    row: Row | None, *, fence: int, attempts: int, budget: int | None = None
+) -> bool:
     """Whether a retry record may claim (rule 8): only when its fence and count are the row's.
 
     A delivery deferred before its first claim has no row and carries the fence `NEVER`; one that was
-    redriven and then deferred is queued. The count keeps a retry of an earlier budget out.
+    redriven and then deferred is queued. The count keeps a retry of an earlier budget out, and before
+    the first claim, where there is nothing to count, the budget does: what was redriven waits for its
+    replay (D-066).
+
+    Args:
+        budget: That the retry carries; None where it carries none.
     """
+    if budget is not None and budget != (1 if row is None else row.budget):
+        return False
     if row is None:
         return fence < 0 and attempts == 0
     open_phase = row.phase in (Phase.WAITING, Phase.QUEUED)

@@ -28,10 +28,11 @@ TARGET: Final = "target"
 ATTEMPT: Final = "attempt"
 FENCE: Final = "fence"
 PARKED: Final = "parked"
+BUDGET: Final = "budget"
 LEDGER_OFFSET: Final = "ledger-offset"
 
 _ITEM: Final = (DELIVERY, TARGET, ATTEMPT, FENCE)
-_OURS: Final = frozenset({DUE, DELIVERY, TARGET, ATTEMPT, FENCE, PARKED, LEDGER_OFFSET})
+_OURS: Final = frozenset({DUE, DELIVERY, TARGET, ATTEMPT, FENCE, PARKED, BUDGET, LEDGER_OFFSET})
 _KINDS: Final = {kind.value.encode(): kind for kind in Kind}
 WITH_EPOCH: Final = frozenset(kind.value.encode() for kind in Kind if kind is not Kind.OWNER)
 """Kinds that carry an epoch, as bytes."""
@@ -65,6 +66,8 @@ class RetryItem:
         fence: Of its row when the retry was written; -1 before the first claim (rule 8).
         parked_ms: How long it was parked before, since its row was last written (C-17).
         parked_since_ms: Since when it is parked, epoch milliseconds; 0 where it is not.
+        budget: Of its row, where the fence cannot tell one budget from the next: before the first claim.
+            None where the fence says it, or the record is of a version that did not say it.
     """
 
     delivery_id: str
@@ -73,6 +76,7 @@ class RetryItem:
     fence: int
     parked_ms: int = 0
     parked_since_ms: int = 0
+    budget: int | None = None
 
 
 def ledger_headers(kind: Kind, epoch: int | None, token: bytes) -> list[tuple[str, bytes]]:
@@ -120,7 +124,8 @@ def retry_headers(
 ) -> list[tuple[str, bytes]]:
     """The headers of a waiting retry: `due`, and for each delivery four, in this order.
 
-    A delivery that is or was parked has a fifth, `parked`: how long before, a comma, since when.
+    A delivery that is or was parked has another, `parked`: how long before, a comma, since when. One
+    that was never claimed has `budget`: which of the times between two redrives it belongs to.
 
     Args:
         due_ms: When it may start, epoch milliseconds.
@@ -137,6 +142,8 @@ def retry_headers(
         )
         if item.parked_ms or item.parked_since_ms:
             headers.append((PARKED, b"%d,%d" % (item.parked_ms, item.parked_since_ms)))
+        if item.budget is not None:
+            headers.append((BUDGET, b"%d" % item.budget))
     headers += extra
     return headers
 
@@ -149,7 +156,7 @@ def read_retry_headers(headers: Headers) -> tuple[int, tuple[RetryItem, ...]]:
     """
     due_ms: int | None = None
     mine: list[tuple[str, bytes]] = []
-    parked: dict[int, bytes] = {}
+    more: list[tuple[int, str, bytes]] = []
     for name, value in headers:
         if name == DUE:
             if due_ms is not None:
@@ -157,8 +164,8 @@ def read_retry_headers(headers: Headers) -> tuple[int, tuple[RetryItem, ...]]:
             due_ms = _number(value)
         elif name in _ITEM:
             mine.append((name, value or b""))
-        elif name == PARKED and mine:
-            parked[len(mine) // len(_ITEM) - 1] = value or b""
+        elif name in _MORE and mine:
+            more.append((len(mine) // len(_ITEM) - 1, name, value or b""))
     if due_ms is None or due_ms < 0:
         raise _invalid("must have a due in epoch milliseconds")
     if not mine or [name for name, _ in mine] != [*_ITEM] * (len(mine) // len(_ITEM)):
@@ -166,8 +173,8 @@ def read_retry_headers(headers: Headers) -> tuple[int, tuple[RetryItem, ...]]:
     values = [value for _, value in mine]
     columns = (values[at :: len(_ITEM)] for at in range(len(_ITEM)))
     items = list(map(_item, *columns))
-    for at, times in parked.items():
-        items[at] = _parked(items[at], times)
+    for at, name, value in more:
+        items[at] = _MORE[name](items[at], value)
     return due_ms, tuple(items)
 
 
@@ -189,6 +196,17 @@ def _parked(item: RetryItem, times: bytes) -> RetryItem:
     if before_ms is None or before_ms < 0 or since_ms is None or since_ms < 0:
         raise _invalid("must say in parked how long, and since when, in milliseconds")
     return replace(item, parked_ms=before_ms, parked_since_ms=since_ms)
+
+
+def _budgeted(item: RetryItem, text: bytes) -> RetryItem:
+    budget = _number(text)
+    if budget is None or budget < 1:
+        raise _invalid("must count budgets from 1")
+    return replace(item, budget=budget)
+
+
+_MORE: Final = {PARKED: _parked, BUDGET: _budgeted}
+"""What a delivery may have beyond the four, and how it is read."""
 
 
 def carried_headers(

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from streams.model.activity import Activity, Recipient
-from streams.model.ledger import Row
+from streams.model.ledger import FailurePhase, Row
 from streams.model.observation import Fault, Observation, Stage
 from streams.model.policy import Policy
 from streams.model.target import Target
@@ -79,11 +79,15 @@ class SimTargets:
     """How many of the look-ups take a while."""
     disabled: set[str] = field(default_factory=set)
     """Targets whose deliveries are parked (C-17)."""
+    unknown: set[str] = field(default_factory=set)
+    """Targets that nobody has registered, or not any more."""
 
     async def find(self, tenant: str, recipient: Recipient) -> Target | Turned:
         if self.slow_look_ups and self.rng.random() < self.slow_look_ups:
             await asyncio.sleep(self.rng.uniform(0.1, 3.0))
         key = recipient.key
+        if key in self.unknown:
+            return Turned(FailurePhase.ADMISSION, "unknown_target")
         return Target(
             key=key,
             tenant=tenant,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from streams.agents import outbox as outbox_module
 from streams.engine.delivery import Deliverer
 from streams.model.ledger import Phase
-from streams.rules.identity import delivery_key
+from streams.rules.pacing import PARK_MS
+from streams.wire.records import retry_headers
 from tests.sim.stage import (
     KEY,
     LETTER_S,
@@ -104,8 +106,8 @@ def test_a_replay_that_comes_again_after_a_crash_is_no_duplicate():
 def test_a_replay_taken_for_a_duplicate_would_lose_its_dead_letter(monkeypatch):
     """The same, if only what waits for a replay were taken for one."""
 
-    def waits_for_its_replay(partition, activity, i):
-        row = partition.row(delivery_key(activity, activity.recipients[i]))
+    def waits_for_its_replay(partition, key):
+        row = partition.row(key)
         return row is not None and row.phase is Phase.QUEUED
 
     monkeypatch.setattr(outbox_module, "_was_redriven", waits_for_its_replay)
@@ -126,6 +128,54 @@ async def replay_then_crash() -> None:
     await until_phase(w, Phase.DEAD)
     await asyncio.sleep(LETTER_S)
     w.crash("A", landing=0.0)
+    w.start("A")
+    await w.come_to_rest()
+
+
+def test_an_old_retry_does_not_send_what_waits_for_its_replay():
+    """
+    Rule 8, D-066: parked before its first claim, turned away, redriven; then the owner dies, and the retry
+    comes again. Fence and count are what they were, the budget is not.
+    """
+    play(old_retry_after_a_redrive)
+
+
+def test_without_its_budget_an_old_retry_would_send(monkeypatch):
+    """The same, the retry being of a version that did not say it."""
+    told = retry_headers
+
+    def untold(due_ms, items, extra=()):
+        return told(due_ms, [replace(item, budget=None) for item in items], extra)
+
+    monkeypatch.setattr("streams.engine.retry_writer.retry_headers", untold)
+
+    with pytest.raises(AssertionError, match="sent before its replay"):
+        play(old_retry_after_a_redrive)
+
+
+async def old_retry_after_a_redrive() -> None:
+    w = world()
+    a = w.machines["A"]
+    await lead(w, "A")
+    a.targets.disabled |= {"strict-1", "idem-1"}
+    w.produce("x", "strict-1", "idem-1")
+    await asyncio.sleep(PARK_MS / 1000 - 1)
+    a.targets.disabled.clear()
+    a.targets.unknown.add("strict-1")
+    w.lasts_s = 10  # the other delivery of the record: until it is over, nothing is acknowledged
+    await until_phase(w, Phase.DEAD)
+    a.targets.unknown.clear()
+    await asyncio.sleep(LETTER_S)
+    w.redrive(KEY)
+    await until_phase(w, Phase.QUEUED)
+    await until_acknowledged(w, "outbox.commands", 1)
+    w.crash("A", landing=0.0)
+    w.lasts_s = 0.05
+    await lead(w, "B")
+    await asyncio.sleep(2)
+    assert KEY not in {call.key for call in w.script.calls}, "sent before its replay"
+    w.replay(KEY)
+    await until_phase(w, Phase.SENT)
     w.start("A")
     await w.come_to_rest()
 

@@ -81,6 +81,22 @@ def test_a_delivery_that_stepped_aside_before_its_first_claim_has_no_row(fence, 
     assert wanted == is_wanted_by_retry(None, fence=fence, attempts=attempts)
 
 
+@pytest.mark.parametrize(
+    ("state", "budget", "wanted"),
+    [
+        (None, 1, True),
+        (None, 2, False),
+        (row(Phase.QUEUED, attempts=0, fence=-1, budget=2), 2, True),
+        (row(Phase.QUEUED, attempts=0, fence=-1, budget=2), 1, False),
+        (row(Phase.QUEUED, attempts=0, fence=-1, budget=2), None, True),
+    ],
+    ids=["first", "never redriven", "after its redrive", "before it", "of an older version"],
+)
+def test_before_the_first_claim_the_budget_tells_a_retry_from_an_earlier_one(state, budget, wanted):
+    """D-066: what was turned away and redriven waits for its replay; its old retry is none."""
+    assert wanted == is_wanted_by_retry(state, fence=-1, attempts=0, budget=budget)
+
+
 # ── Receipts ──
 
 

@@ -129,6 +129,7 @@ def test_a_producers_headers_of_our_names_are_dropped():
         ("target", b"t"),
         ("attempt", b"9"),
         ("fence", b"1"),
+        ("budget", b"9"),
         ("ledger-offset", b"1"),
         ("empty", None),
         ("x", b"2"),
@@ -196,13 +197,28 @@ def test_parked_time_is_carried_for_each_delivery(items):
     assert (9, items) == read_retry_headers(retry_headers(9, items))
 
 
-def test_a_retry_that_is_not_parked_has_the_four_headers_of_before():
+def test_a_retry_of_a_claimed_delivery_has_the_four_headers_of_before():
     """
     Workers of the version before read it.
     """
-    names = [name for name, _ in retry_headers(9, [parked_item()])]
+    names = [name for name, _ in retry_headers(9, [CRM])]
 
     assert ["due", "delivery", "target", "attempt", "fence"] == names
+
+
+def test_the_budget_is_carried_for_each_delivery_that_has_one():
+    """D-066: beside one that was claimed, whose fence says it."""
+    items = (parked_item(budget=2, parked_ms=7), CRM, parked_item(target="b", budget=1))
+
+    assert (9, items) == read_retry_headers(retry_headers(9, items))
+
+
+@pytest.mark.parametrize("value", [b"", b"0", b"-1", b"x"])
+def test_a_budget_that_cannot_be_read_is_refused(value):
+    with pytest.raises(RecordError) as refused:
+        read_retry_headers([*retry_headers(9, [CRM]), ("budget", value)])
+
+    assert "retry_headers_invalid" == refused.value.code
 
 
 @pytest.mark.parametrize("value", [b"", b"1", b"1,", b"-1,2", b"1,-2", b"a,b"])

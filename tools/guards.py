@@ -184,7 +184,7 @@ GUARDS: Final = (
     ),
     Guard(
         "repair",
-        (Edit("Partition.pay_debts", "for key in sorted(self.store.owed):\n", "for key in ():\n"),),
+        (Edit("Debts.pay", "for key in sorted(self._rows.store.owed):\n", "for key in ():\n"),),
         (f"{TRACES}[6-kept]",),
     ),
     Guard(
@@ -200,7 +200,7 @@ GUARDS: Final = (
     ),
     Guard(
         "repair under the lock",
-        (Edit("Partition._repair", "async with self.locks.hold(key):", "if True:"),),
+        (Edit("Debts._repair", "async with self._locks.hold(key):", "if True:"),),
         (f"{TRACES}[6-lock]",),
     ),
     Guard(

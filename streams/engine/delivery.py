@@ -10,8 +10,8 @@ import structlog
 from msgspec.structs import replace
 
 from streams.edge.failpoint import failpoint
+from streams.engine.claim import Claim
 from streams.engine.gate import Gate, Slot, StepAside
-from streams.engine.partition import Claim
 from streams.engine.ports import Time
 from streams.engine.trigger import Trigger
 from streams.model.activity import Activity, Recipient

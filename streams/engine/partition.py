@@ -11,16 +11,17 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-import msgspec
 import structlog
 
 from streams.edge.failpoint import failpoint
 from streams.edge.store import PartitionStore
 from streams.engine.barriers import Barriers
+from streams.engine.claim import Claim
+from streams.engine.debts import Debts
 from streams.engine.foreign import ForeignClaims
 from streams.engine.locks import KeyedLocks
 from streams.engine.ports import LedgerLog, Time
-from streams.engine.rows import Rows, value_of_repair
+from streams.engine.rows import Rows
 from streams.engine.watchers import Watchers
 from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.model.verdict import Judgement
@@ -42,24 +43,6 @@ records as fast as the broker takes them."""
 
 ADMIT_LOOK_S: Final = 5.0
 """How long one wait for an activity's row lasts before its assignment is looked at again."""
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """The right to make one attempt, folded as valid.
-
-    Attributes:
-        key: The delivery's ledger key.
-        row: The row as folded, its fence set.
-        epoch: The epoch under which it was appended; reports go under it.
-        started: Monotonic seconds when the claim was asked for.
-        mine: False for a foreign claim that is being adopted.
-    """
-
-    key: bytes
-    row: Row
-    epoch: int
-    started: float
-    mine: bool = True
 
 
 class Partition(Rows):
@@ -94,7 +77,9 @@ class Partition(Rows):
         self.foreign = ForeignClaims(
             self, self._watchers, time, goes_on=lambda: self.leads and not self.closing
         )
-        self._repairing: set[bytes] = set()
+        self._debts = Debts(
+            self, self.locks, leads=lambda: self.leads, write=self._append_repair, spawn=spawn
+        )
         self._folded: asyncio.Event = asyncio.Event()
         self._barriers = Barriers(
             ledger,
@@ -196,7 +181,7 @@ class Partition(Rows):
             self._admit_again()
         self._tell(done, touched)
         if self.leads:
-            self.pay_debts()
+            self._debts.pay()
             if not led:
                 self.on_lead()
 
@@ -265,7 +250,7 @@ class Partition(Rows):
         What acknowledges a record without a claim must wait for it: a claim is folded after the row.
         """
         assignment = self.assignment
-        while key in self._admitting and self.assignment == assignment:
+        while self.is_admitting(key) and self.assignment == assignment:
             await self._watchers.changed(key, within_s=ADMIT_LOOK_S)
 
     def bury(self, activity_key: bytes) -> bool:
@@ -279,7 +264,7 @@ class Partition(Rows):
         """
         keys = [key for key, _ in self.store.under(activity_key + SEPARATOR)]
         busy = any(map(self.locks.is_held, (*keys, activity_key)))
-        if busy or activity_key in self._admitting or not self.leads:
+        if busy or self.is_admitting(activity_key) or not self.leads:
             return False
         for key in (activity_key, *keys):
             self._ledger.append(Kind.REPORT, key, None, self._epoch, self._time.token())
@@ -329,6 +314,11 @@ class Partition(Rows):
         """Append a row that no claim stands behind: turned away, redriven."""
         return await self.append(kind, key, row, epoch=self._epoch, token=self._time.token())
 
+    async def _append_repair(self, key: bytes, value: bytes | None) -> bool:
+        return await self._await_fold(
+            Kind.REPAIR, key, value, epoch=self._epoch, token=self._time.token()
+        )
+
     async def adopt(
         self, key: bytes, row: Row, judged: Callable[[Judgement], Row]
     ) -> Judgement | None:
@@ -352,31 +342,3 @@ class Partition(Rows):
     def adopted(self, key: bytes, row: Row) -> Claim:
         """The foreign claim, to be settled by us."""
         return Claim(key, row, self._epoch, self._time.monotonic(), mine=False)
-
-    # -- debts --------------------------------------------------------------------------------
-
-    def pay_debts(self) -> None:
-        """Repair every key whose last record is void, before compaction can keep that one (rule 6)."""
-        for key in sorted(self.store.owed):
-            if key not in self._repairing:
-                self._repairing.add(key)
-                self._spawn(self._repair(key))
-
-    async def _repair(self, key: bytes) -> None:
-        """Append the folded row again, or a tombstone, under the delivery's lock."""
-        try:
-            async with self.locks.hold(key):
-                if not self.leads or key not in self.store.owed:
-                    return
-                if key in self._admitting:
-                    # An activity's row is appended without the lock: that append pays the debt, and a
-                    # repair that lands behind it would erase it (rule 6).
-                    return
-                stored = self.store.get(key)
-                value = None if stored is None else value_of_repair(key, stored)
-                failpoint("repair_unwritten")
-                await self._await_fold(
-                    Kind.REPAIR, key, value, epoch=self._epoch, token=self._time.token()
-                )
-        finally:
-            self._repairing.discard(key)

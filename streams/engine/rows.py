@@ -80,6 +80,10 @@ class Rows:
         stored = self.store.get(key)
         return None if stored is None else decode_activity_row(stored.value)
 
+    def is_admitting(self, activity_key: bytes) -> bool:
+        """Whether an activity's row is on its way."""
+        return activity_key in self._admitting
+
     def knows(self, activity_key: bytes) -> bool:
         """Whether an activity has a row, folded or on its way."""
         if activity_key in self._admitting or activity_key in self._known:

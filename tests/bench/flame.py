@@ -79,13 +79,13 @@ async def _profile(seconds: int, out: Path) -> str:
 
 
 async def _record(worker: Worker, form: str, file: Path, seconds: int) -> None:
-    """Have py-spy sample the worker's threads that run."""
+    """Have py-spy sample the worker's thread that holds the interpreter: others may run, or wait."""
     spy = shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is None:
         raise BenchError("py-spy is not installed: make setup")
     process = await asyncio.create_subprocess_exec(
         *(spy, "record", "--pid", str(worker.pid), "--duration", str(seconds)),
-        *("--rate", str(RATE), "--format", form, "--output", str(file)),
+        *("--gil", "--rate", str(RATE), "--format", form, "--output", str(file)),
         env=clean_environment(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -119,7 +119,7 @@ def _shares(stacks: Iterable[str], receiver: str) -> str:
         raise BenchError("py-spy took no sample")
     about = machine() | {
         "receiver": receiver,
-        "samples": f"{total} of running threads, {RATE} a second",
+        "samples": f"{total} of the thread that holds the interpreter's lock, {RATE} a second",
     }
     head = "\n".join(f"{name:16} {value}" for name, value in about.items())
     alone = "Ten largest shares, own time (C code counts for the Python that called it)"

@@ -10,10 +10,12 @@ import asyncio
 
 import pytest
 
+from streams.engine.claim import Claim
+from streams.engine.debts import Debts
 from streams.engine.delivery import Deliverer, _Step
 from streams.engine.ledger_log import KafkaLedger
 from streams.engine.letters import Letters
-from streams.engine.partition import Claim, Partition
+from streams.engine.partition import Partition
 from streams.model.ledger import Kind, Phase, Row
 from streams.model.values import replace
 from streams.wire.codec import encode_row
@@ -161,16 +163,10 @@ async def repair_under_lock() -> None:
 
 def repair_without_lock(monkeypatch):
     async def repair(self, key):
-        stored = self.store.get(key)
-        await self._await_fold(
-            Kind.REPAIR,
-            key,
-            None if stored is None else stored.value,
-            epoch=self._epoch,
-            token=self._time.token(),
-        )
+        stored = self._rows.store.get(key)
+        await self._write(key, None if stored is None else stored.value)
 
-    monkeypatch.setattr(Partition, "_repair", repair)
+    monkeypatch.setattr(Debts, "_repair", repair)
 
 
 async def debts_are_kept() -> None:

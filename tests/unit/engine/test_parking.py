@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from streams.engine.claim import Claim
 from streams.engine.delivery import Deliverer
 from streams.engine.gate import Gate
 from streams.engine.locks import KeyedLocks
-from streams.engine.partition import Claim
 from streams.engine.trigger import Carried, Trigger
 from streams.model.activity import Recipient
 from streams.model.ledger import Phase, Row

@@ -23,6 +23,9 @@ export UV_PYTHON_DOWNLOADS := never
 # As pip and Maven do: the certificates that this machine trusts.
 export UV_SYSTEM_CERTS := true
 export UV_PROJECT_ENVIRONMENT := .venv
+# As the image does: without, and where PYTHONDONTWRITEBYTECODE is set, every start of `outbox` compiles all that
+# it imports anew (1.8 s of CPU in place of 1.0 for `outbox api`). Takes 8 s once.
+export UV_COMPILE_BYTECODE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

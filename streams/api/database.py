@@ -251,13 +251,12 @@ class Writes:
 
     def fresh(self, kept: Kept) -> bool:
         """Put a delivery that is not there yet; say whether it is dead."""
-        place, delivery_id, row, status_key, target_key, is_dead = kept
-        put = self.batch.put
-        put(DELIVERY + place, row)
-        put(BY_ID + delivery_id, place)
-        put(status_key, b"")
-        put(target_key, b"")
-        return is_dead
+        put, place = self.batch.put, kept.place
+        put(DELIVERY + place, kept.row)
+        put(BY_ID + kept.delivery_id, place)
+        put(kept.status_key, b"")
+        put(kept.target_key, b"")
+        return kept.is_dead
 
     def letter(self, before: SeenLetter | None, after: SeenLetter) -> None:
         """Put a dead letter."""

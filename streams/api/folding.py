@@ -151,27 +151,30 @@ class _Emission:
 
     def put(self, writes: Writes, some: Iterable[Item]) -> None:
         """Put activities and deliveries: in rows, indexes and letters."""
-        deliveries = []
+        if self._is_fresh:
+            self._put_fresh(writes, some)
+        else:
+            self._put_known(writes, some)
+
+    def _put_fresh(self, writes: Writes, some: Iterable[Item]) -> None:
+        owners, put = self._owners, writes.fresh
+        for key, value in some:
+            own, separator, rest = key.partition(SEPARATOR)
+            if not separator:
+                self._put_activity(writes, key, value)
+            elif value is not None:
+                whose = owners.get(own) or self._owner(own)
+                if put(kept(whose, rest, value)):
+                    self._put_letters(writes, whose, None, value)
+
+    def _put_known(self, writes: Writes, some: Iterable[Item]) -> None:
+        deliveries: list[Delivery] = []
         for key, value in some:
             own, separator, rest = key.partition(SEPARATOR)
             if separator:
                 deliveries.append((own, rest, value))
             else:
                 self._put_activity(writes, key, value)
-        if self._is_fresh:
-            self._put_fresh(writes, deliveries)
-        else:
-            self._put_known(writes, deliveries)
-
-    def _put_fresh(self, writes: Writes, deliveries: Sequence[Delivery]) -> None:
-        owners, put = self._owners, writes.fresh
-        for own, rest, value in deliveries:
-            if value is not None:
-                whose = owners.get(own) or self._owner(own)
-                if put(kept(whose, rest, value)):
-                    self._put_letters(writes, whose, None, value)
-
-    def _put_known(self, writes: Writes, deliveries: Sequence[Delivery]) -> None:
         places = [self._owner(own).activity_hash + rest_hash(rest) for own, rest, _ in deliveries]
         befores = self._db.kept(places)
         for (own, rest, value), before in zip(deliveries, befores, strict=True):
@@ -201,8 +204,9 @@ class _Emission:
     def _put_activity(self, writes: Writes, key: bytes, value: bytes | None) -> None:
         whose = self._owner(key)
         writes.activity(whose.activity_hash, value)
-        is_misleading = owner_of(key) != (whose.tenant, whose.activity_id)
-        if value is not None and not self._is_fresh and is_misleading:
+        if value is None or self._is_fresh:
+            return
+        if owner_of(key) != (whose.tenant, whose.activity_id):
             self._reassign(writes, whose)
 
     def _reassign(self, writes: Writes, own: Owner) -> None:

@@ -7,14 +7,17 @@ the destination as operators may see it (F07), stands before it. So the files ho
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+import msgspec
 
 from streams.api.shapes import STATUS_OF, SeenDelivery, Status, short_hash
 from streams.model.ledger import Phase
 from streams.rules.redaction import redact_url
 from streams.wire.codec import decode_row
-from streams.wire.row_sketch import sketch
+from streams.wire.row_sketch import as_written, sketch
 
 HASH_BYTES: Final = 16
 PLACE_BYTES: Final = 24
@@ -27,10 +30,19 @@ _TARGET: Final = struct.Struct(">8sI")
 _TIME: Final = struct.Struct(">Q")
 _LAST_MS: Final = (1 << 63) - 1
 _STATUS_BYTES: Final = {status: bytes([at]) for at, status in enumerate(Status)}
-_PHASE_BYTES: Final = {
-    phase.value.encode(): _STATUS_BYTES[status] for phase, status in STATUS_OF.items()
-}
 _DEAD: Final = Phase.DEAD.value.encode()
+
+
+class Indexes(NamedTuple):
+    """What the index keys of a tenant's deliveries start with.
+
+    Attributes:
+        by_status: For each phase, as a row names it.
+        by_target: Up to the target's hash.
+    """
+
+    by_status: Mapping[bytes, bytes]
+    by_target: bytes
 
 
 class Owner(NamedTuple):
@@ -39,11 +51,11 @@ class Owner(NamedTuple):
     tenant: str
     activity_id: str
     activity_hash: bytes
-    tenant_hash: bytes
+    indexes: Indexes
     head: bytes
 
 
-class Kept(NamedTuple):
+class Kept(msgspec.Struct, frozen=True, gc=False):
     """One delivery, ready to be put.
 
     Attributes:
@@ -63,6 +75,16 @@ class Kept(NamedTuple):
 def tenant_hash(tenant: str) -> bytes:
     """What stands for a tenant in an index."""
     return short_hash(tenant.encode(), 8)
+
+
+@lru_cache(maxsize=4_096)
+def _indexes(tenant: str) -> Indexes:
+    whose = tenant_hash(tenant)
+    by_status = {
+        phase.value.encode(): BY_STATUS + whose + status_byte(status)
+        for phase, status in STATUS_OF.items()
+    }
+    return Indexes(by_status, BY_TARGET + whose)
 
 
 @lru_cache(maxsize=50_000)
@@ -86,17 +108,17 @@ def owner(tenant: str, activity_id: str, activity_hash: bytes, partition: int) -
     """An activity as its deliveries' rows need it; `partition` is the ledger's."""
     own, name = activity_id.encode(), tenant.encode()
     head = _OWNER.pack(len(name), len(own), partition) + name + own
-    return Owner(tenant, activity_id, activity_hash, tenant_hash(tenant), head)
+    return Owner(tenant, activity_id, activity_hash, _indexes(tenant), head)
 
 
 @lru_cache(maxsize=50_000)
 def _told(rest: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """Of what follows an activity's key: the target, its hash, the whole's, the target's part of a row."""
+    """Of what follows an activity's key: the target `as_written`, its hash, the whole's, a row's part."""
     target = rest.partition(b"\x00")[0]
     text = target.decode(errors="replace")
     shown = (redact_url(text) if "://" in text else text).encode()
     own = rest_hash(target)
-    return target, own, rest_hash(rest), _TARGET.pack(own, len(shown)) + shown
+    return as_written(target), own, rest_hash(rest), _TARGET.pack(own, len(shown)) + shown
 
 
 def kept(own: Owner, rest: bytes, value: bytes) -> Kept:
@@ -109,7 +131,7 @@ def kept(own: Owner, rest: bytes, value: bytes) -> Kept:
     Raises:
         RecordError: as `decode_row`.
     """
-    _, _, activity_hash, whose, head = own
+    _, _, activity_hash, (by_status, by_target), head = own
     target, target_hash, own_hash, told = _told(rest)
     phase, delivery_id, admitted_ms, bare = sketch(value, target)
     place = activity_hash + own_hash
@@ -118,8 +140,8 @@ def kept(own: Owner, rest: bytes, value: bytes) -> Kept:
         place,
         delivery_id,
         head + told + bare,
-        BY_STATUS + whose + _PHASE_BYTES[phase] + tail,
-        BY_TARGET + whose + target_hash + tail,
+        by_status[phase] + tail,
+        by_target + target_hash + tail,
         phase == _DEAD,
     )
 
@@ -127,13 +149,13 @@ def kept(own: Owner, rest: bytes, value: bytes) -> Kept:
 def found_again(place: bytes, raw: bytes) -> Kept:
     """What `kept` gave for a row that stands in the files."""
     parts = _parts(raw)
-    return _kept_under(tenant_hash(parts.tenant.decode()), place, raw, parts)
+    return _kept_under(_indexes(parts.tenant.decode()), place, raw, parts)
 
 
 def reassigned(own: Owner, place: bytes, raw: bytes) -> Kept:
     """A row of the files under the owner that its activity's own row names."""
     parts = _parts(raw)
-    return _kept_under(own.tenant_hash, place, own.head + raw[parts.target_at :], parts)
+    return _kept_under(own.indexes, place, own.head + raw[parts.target_at :], parts)
 
 
 def seen(place: bytes, raw: bytes) -> SeenDelivery:
@@ -199,14 +221,14 @@ def _parts(raw: bytes) -> _Parts:
     )
 
 
-def _kept_under(whose: bytes, place: bytes, raw: bytes, parts: _Parts) -> Kept:
-    phase, delivery_id, admitted_ms, _ = sketch(parts.bare, b"")
+def _kept_under(indexes: Indexes, place: bytes, raw: bytes, parts: _Parts) -> Kept:
+    phase, delivery_id, admitted_ms, _ = sketch(parts.bare, as_written(b""))
     tail = newest_first(admitted_ms) + place
     return Kept(
         place,
         delivery_id,
         raw,
-        BY_STATUS + whose + _PHASE_BYTES[phase] + tail,
-        BY_TARGET + whose + parts.target_hash + tail,
+        indexes.by_status[phase] + tail,
+        indexes.by_target + parts.target_hash + tail,
         phase == _DEAD,
     )

@@ -1,7 +1,7 @@
 """The few fields of a delivery's ledger row by which it is found, read without decoding the rest.
 
 For the operator API's read model, which indexes a row when it is written and shows it only when somebody
-asks: `decode_row` takes 9 µs, this 2 (tests/property/test_row_sketch.py holds that both say the same).
+asks: `decode_row` takes 11 µs, this 1.2 (tests/property/test_row_sketch.py holds that both say the same).
 """
 
 from __future__ import annotations
@@ -36,25 +36,40 @@ _LONG: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _REST: Final = re.compile(
     _LONG * 3 + rb"(?:\x20.{16}|\x00)" + _LONG + b"(" + _LONG + b")", re.DOTALL
 )
-_EMPTY: Final = b"\x00"
+
+
+def as_written(text: bytes) -> bytes:
+    """A text as it stands in a row."""
+    return LONGS[len(text)] + text
+
+
+_EMPTY: Final = as_written(b"")
 """A text of no length."""
 
-_TWO_BYTES: Final = 64
-_THREE_BYTES: Final = 8_192
-"""From so many bytes on a text's length is written in two bytes, or in three (Avro's zigzag numbers)."""
+_HEX: Final = 32
+_HEX_AFTER: Final = b"Hdlv_"
+"""36 characters of a delivery id: their number is written as H. Hex digits end it."""
 
 
-def _start(schemas: SchemaSet) -> re.Pattern[bytes]:
+def _current(schemas: SchemaSet) -> bytes:
     fields = tuple((each["name"], each["type"]) for each in schemas.current["fields"])
     if fields[: len(_LEADING)] != _LEADING:
         raise SchemaError("ledger-delivery: the leading fields moved; row_sketch must follow them")
-    phases = b"|".join(phase.value.encode() for phase in Phase)
-    head = re.escape(MARK + schemas.fingerprint)
-    # 36 characters of a delivery id: their number is written as H.
-    return re.compile(head + b".(" + phases + b")H(dlv_[0-9a-f]{32})", re.DOTALL)
+    return MARK + schemas.fingerprint
 
 
-_START: Final = _start(schema_set("ledger-delivery"))
+_CURRENT: Final = _current(schema_set("ledger-delivery"))
+_PHASES: Final = {
+    _CURRENT + as_written(phase) + _HEX_AFTER: phase
+    for phase in (each.value.encode() for each in Phase)
+}
+"""What a row starts with, up to the hex digits of its delivery id, to its phase: two look-ups in place of an
+expression over what does not change, which took half of all the time here."""
+
+_SIZE: Final = slice(len(_CURRENT), len(_CURRENT) + 1)
+"""Where the length of the phase stands."""
+
+_HEX_AT: Final = {start[_SIZE]: len(start) for start in _PHASES}
 
 
 def _activity_head(schemas: SchemaSet) -> bytes:
@@ -75,20 +90,19 @@ def sketch(value: bytes, target: bytes) -> Sketch:
 
     Args:
         value: As the ledger holds it.
-        target: Its target, which the ledger's key names too.
+        target: Its target, which the ledger's key names too, `as_written`.
 
     Raises:
         RecordError: as `decode_row`.
     """
-    size = len(target)
-    start = _START.match(value)
-    if start is not None and size < _THREE_BYTES:
-        cut = start.end()
-        at = cut + (1 if size < _TWO_BYTES else 2)
-        after = at + size
+    hex_at = _HEX_AT.get(value[_SIZE], 0)
+    phase = _PHASES.get(value[:hex_at])
+    if phase is not None:
+        cut = hex_at + _HEX
+        after = cut + len(target)
+        delivery_id = value[hex_at - 4 : cut]
         rest = _REST.match(value, after)
-        if rest is not None and value[at:after] == target:
-            phase, delivery_id = start.groups()
+        if rest is not None and value[cut:after] == target and delivery_id.isascii():
             return phase, delivery_id, _number(rest[1]), value[:cut] + _EMPTY + value[after:]
     # Written by another version of the schema, or with a key that says something else.
     row = decode_row(value)
@@ -108,7 +122,7 @@ def named_by(key: bytes, row: bytes) -> tuple[str, str]:
     tenant, bar, own = key.partition(b"|")
     for name, activity_id in ((tenant, own), (b"default", key)) if bar else ((b"default", key),):
         if row.startswith(_ACTIVITY_HEAD) and row.startswith(
-            LONGS[len(activity_id)] + activity_id + LONGS[len(name)] + name, _ID_AT
+            as_written(activity_id) + as_written(name), _ID_AT
         ):
             return name.decode(), activity_id.decode()
     known = decode_activity_row(row)

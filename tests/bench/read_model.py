@@ -192,7 +192,8 @@ async def _until_ready(api: Api) -> None:
 
 async def _import() -> float:
     began = time.perf_counter()
-    command = [sys.executable, "-c", "import streams.__main__, streams.cli.api_service"]
+    imported = "import streams.__main__, streams.cli.api, streams.cli.api_service"
+    command = [sys.executable, "-c", imported]
     process = await asyncio.create_subprocess_exec(*command)
     if await process.wait():
         raise BenchError("what the API imports cannot be imported")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from streams.__main__ import COMMANDS as FIRST_WORDS
 from streams.__main__ import build
 from streams.cli.common import clear_errors
 from streams.errors import SettingsError, TopicsError
@@ -23,6 +24,24 @@ def test_every_command_shows_an_example(command: str) -> None:
 
     assert shown.exit_code == 0
     assert f"Example: outbox {command}" in shown.stdout
+
+
+@pytest.mark.parametrize("command", FIRST_WORDS)
+def test_a_command_is_the_same_without_the_others(command: str) -> None:
+    """Only the module of the command that was typed is imported; what it says must not tell."""
+    words = [command, "--help"]
+
+    alone = CliRunner().invoke(build(words), words)
+
+    assert (0, CliRunner().invoke(build(), words).stdout) == (alone.exit_code, alone.stdout)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--env-file", "x", "worker"], ["sideways"]])
+def test_where_no_command_stands_first_all_are_there(words: list[str]) -> None:
+    """Help shows all, and an option of `outbox` itself may stand before the command."""
+    helped = CliRunner().invoke(build(words), ["--help"])
+
+    assert CliRunner().invoke(build(), ["--help"]).stdout == helped.stdout
 
 
 @pytest.mark.parametrize("line", ["kafka up --brokers x", "kafka sideways", "topics apply --force"])

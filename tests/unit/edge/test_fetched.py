@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -76,3 +77,20 @@ def test_what_was_aborted_is_not_handed_out():
     )
 
     assert ([], len(RECORDS)) == (ours, following)
+
+
+async def test_a_fetch_that_is_taken_in_parts_goes_on_where_it_was():
+    """`getmany` with a limit, and one record at a time, take the rest of it later."""
+    consumer = SubscriptionState()
+    consumer.assign_from_user([PLACE])
+    assignment = consumer.subscription.assignment
+    assignment.state_value(PLACE).seek(0)
+    made = fetcher.PartitionRecords(
+        PLACE, MemoryRecords(batch()), [], 0, None, None, True, fetcher.READ_COMMITTED
+    )
+    result = fetcher.FetchResult(PLACE, assignment=assignment, partition_records=made, backoff=0)
+
+    taken = [result.getall(1), [result.getone()], result.getall()]
+
+    assert [[0], [1], [2]] == [[each.offset for each in part] for part in taken]
+    assert not result.has_more()

@@ -24,7 +24,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS := true
 export UV_PROJECT_ENVIRONMENT := .venv
 # As the image does: without, and where PYTHONDONTWRITEBYTECODE is set, every start of `outbox` compiles all that
-# it imports anew (1.8 s of CPU in place of 1.0 for `outbox api`). Takes 8 s once.
+# it imports anew (1.8 s of CPU in place of 0.8 for `outbox api`, 0.5 with our own modules). Takes 8 s once.
 export UV_COMPILE_BYTECODE := 1
 
 .DEFAULT_GOAL := help
@@ -85,6 +85,7 @@ clean: ## Remove all that the other targets made.
 
 $(STAMP): $(HERE)pyproject.toml $(HERE)uv.lock $(HERE)$(UV)
 	@$(IN) $(UV) sync --quiet --frozen --all-groups --python "$$(command -v $(PYTHON))"
+	@$(IN) .venv/bin/python -m compileall -q streams
 	@touch "$@"
 
 # A venv of its own, so that nothing is asked of the system's Python but venv.

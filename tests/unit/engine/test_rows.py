@@ -13,6 +13,15 @@ from tests.unit.engine.protocol import ACTIVITY_KEY, Log, Member, activity_row, 
 UNREAD = "a row that was folded a moment ago is looked for in the store"
 
 
+async def admitted(log: Log) -> Member:
+    """A worker that leads, and has folded an activity's row."""
+    member = Member(log)
+    await member.lead()
+    member.partition.admit(ACTIVITY_KEY, activity_row())
+    await member.settle_down()
+    return member
+
+
 def test_an_activity_is_known_from_its_append_on() -> None:
     """D-006: what was admitted is known before the log says so, and after."""
 
@@ -32,10 +41,7 @@ def test_an_activity_that_was_folded_lately_is_known_without_a_look_at_the_store
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(log: Log) -> None:
-        member = Member(log)
-        await member.lead()
-        member.partition.admit(ACTIVITY_KEY, activity_row())
-        await member.settle_down()
+        member = await admitted(log)
         monkeypatch.setattr(member.store, "get", lambda key: pytest.fail(UNREAD))
         assert member.partition.knows(ACTIVITY_KEY)
 
@@ -46,10 +52,7 @@ def test_an_activity_that_was_taken_away_is_not_known_any_more() -> None:
     """D-006: a delivery of a forgotten activity must not be sent for its record's sake."""
 
     async def scenario(log: Log) -> None:
-        member = Member(log)
-        await member.lead()
-        member.partition.admit(ACTIVITY_KEY, activity_row())
-        await member.settle_down()
+        member = await admitted(log)
         assert member.partition.bury(ACTIVITY_KEY)
         await member.settle_down()
         assert not member.partition.knows(ACTIVITY_KEY)
@@ -76,10 +79,7 @@ def test_what_a_restore_takes_away_is_not_known_any_more() -> None:
     """While a partition is another worker's, that one may have forgotten the activity."""
 
     async def scenario(log: Log) -> None:
-        member = Member(log)
-        await member.lead()
-        member.partition.admit(ACTIVITY_KEY, activity_row())
-        await member.settle_down()
+        member = await admitted(log)
         member.partition.revoke()
         member.store.delete(ACTIVITY_KEY)
         member.partition.restore([])

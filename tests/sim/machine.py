@@ -107,6 +107,8 @@ class Machine:
         self.is_assigned = False
         """Whether it believes to own the partition."""
         self.errors: list[str] = []
+        self.slip: BaseException | None = None
+        """What no schedule can bring about: a name, an attribute or arguments that the code has not."""
         self.life = Life(name)
         self.life.dead = True
 
@@ -321,3 +323,5 @@ class Machine:
     def _fatal(self, error: BaseException) -> None:
         if not self.life.dead:
             self.errors.append(f"{self.name}: {type(error).__name__}: {error}")
+            if isinstance(error, AttributeError | NameError | TypeError):
+                self.slip = error

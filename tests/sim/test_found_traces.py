@@ -10,7 +10,6 @@ import pytest
 from streams.agents import outbox as outbox_module
 from streams.engine.delivery import Deliverer
 from streams.model.ledger import Phase
-from streams.rules.pacing import PARK_MS
 from streams.wire.records import retry_headers
 from tests.sim.stage import (
     KEY,
@@ -155,16 +154,17 @@ def test_without_its_budget_an_old_retry_would_send(monkeypatch):
 
 async def old_retry_after_a_redrive() -> None:
     w = world()
-    a = w.machines["A"]
     await lead(w, "A")
-    a.targets.disabled |= {"strict-1", "idem-1"}
+    w.disable("strict-1")
+    w.disable("idem-1")
     w.produce("x", "strict-1", "idem-1")
-    await asyncio.sleep(PARK_MS / 1000 - 1)
-    a.targets.disabled.clear()
-    a.targets.unknown.add("strict-1")
+    await w.until(lambda: w.broker.topics["outbox.retry.10m"].end)
+    w.targets.unknown.add("strict-1")
+    w.enable("strict-1")
+    w.enable("idem-1")
     w.lasts_s = 10  # the other delivery of the record: until it is over, nothing is acknowledged
     await until_phase(w, Phase.DEAD)
-    a.targets.unknown.clear()
+    w.targets.unknown.clear()
     await asyncio.sleep(LETTER_S)
     w.redrive(KEY)
     await until_phase(w, Phase.QUEUED)

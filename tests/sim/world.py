@@ -208,9 +208,13 @@ class World:
 
         Raises:
             FailedError: with the transcript.
+            AttributeError, NameError, TypeError: a test's own, or the engine's: a trace without its guard
+                must not pass for a fault that its guard has no part in.
         """
         wrong = self.oracle.wrong + self.loop.faults
         for machine in self.machines.values():
+            if machine.slip is not None:
+                raise machine.slip
             wrong += machine.errors
         if wrong:
             raise FailedError(self.report("\n".join(wrong)))

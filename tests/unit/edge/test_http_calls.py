@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import socket
 
@@ -424,8 +425,10 @@ def on_one_port(first: str, second: str) -> tuple[socket.socket, socket.socket]:
         one.bind((first, 0))
         try:
             return one, socket.create_server((second, one.getsockname()[1]))
-        except OSError:
+        except OSError as error:
             one.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 def test_a_silent_address_does_not_hold_up_the_next(run):

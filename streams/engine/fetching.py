@@ -28,7 +28,7 @@ ALL_APART_S: Final = 0.1
 
 LONG_POLL_MS: Final = 1_000
 """How long a fetch waits for records where no partition is warm; any record ends it. Half of it, and
-fetches that name what nobody reads, let an idle worker of 8 partitions use 1.3 % of a core, not 1.0 (25 s
+fetches that name what nobody reads, let an idle worker of 8 partitions use 1.3 % of a core, not 1.0 (20 s
 each, in turn). A takeover waits as long at most, behind a fetch of the assignment that is over."""
 
 WARM_S: Final = 1.0

@@ -34,7 +34,7 @@ class Rows:
         self._admitting.clear()
 
     def _cool(self) -> None:
-        """Forget what is kept decoded: the store was written to by others."""
+        """Let go of what is kept beside the store, which is written to without us."""
         self._hot.clear()
         self._known.clear()
 
@@ -86,9 +86,8 @@ class Rows:
 
     def knows(self, activity_key: bytes) -> bool:
         """Whether an activity has a row, folded or on its way."""
-        if activity_key in self._admitting or activity_key in self._known:
-            return True
-        return self.store.get(activity_key) is not None
+        is_recent = self.is_admitting(activity_key) or activity_key in self._known
+        return is_recent or self.store.get(activity_key) is not None
 
     def deliveries(self, activity_key: bytes) -> list[Row]:
         """Every delivery's row of one activity, in key order."""

@@ -46,9 +46,10 @@ def as_written(text: bytes) -> bytes:
 _EMPTY: Final = as_written(b"")
 """A text of no length."""
 
+_ID_STARTS: Final = b"dlv_"
+_BEFORE_HEX: Final = len(_ID_STARTS)
 _HEX: Final = 32
-_HEX_AFTER: Final = b"Hdlv_"
-"""36 characters of a delivery id: their number is written as H. Hex digits end it."""
+"""Hex digits that end a delivery id."""
 
 
 def _current(schemas: SchemaSet) -> bytes:
@@ -60,7 +61,7 @@ def _current(schemas: SchemaSet) -> bytes:
 
 _CURRENT: Final = _current(schema_set("ledger-delivery"))
 _PHASES: Final = {
-    _CURRENT + as_written(phase) + _HEX_AFTER: phase
+    _CURRENT + as_written(phase) + LONGS[_BEFORE_HEX + _HEX] + _ID_STARTS: phase
     for phase in (each.value.encode() for each in Phase)
 }
 """What a row starts with, up to the hex digits of its delivery id, to its phase: two look-ups in place of an
@@ -100,7 +101,7 @@ def sketch(value: bytes, target: bytes) -> Sketch:
     if phase is not None:
         cut = hex_at + _HEX
         after = cut + len(target)
-        delivery_id = value[hex_at - 4 : cut]
+        delivery_id = value[hex_at - _BEFORE_HEX : cut]
         rest = _REST.match(value, after)
         if rest is not None and value[cut:after] == target and delivery_id.isascii():
             return phase, delivery_id, _number(rest[1]), value[:cut] + _EMPTY + value[after:]

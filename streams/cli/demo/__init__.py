@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +12,11 @@ import typer
 from streams.cli.common import Exit, complain, hush_clients
 from streams.cli.demo import desk, report
 from streams.cli.demo.children import DemoError
+from streams.cli.demo.interrupts import interruptible, run, undisturbed
 from streams.cli.demo.plan import Place, Plan, plan_of
 from streams.cli.demo.play import Play, read_everything
 from streams.cli.demo.screen import Screen
-from streams.cli.demo.stage import Stage, interruptible, undisturbed
+from streams.cli.demo.stage import Stage
 from streams.cli.demo.sums import add_up
 from streams.cli.targets import write_registry
 from streams.errors import StreamsError
@@ -82,9 +82,9 @@ def _perform(stage: Stage, screen: Screen, file: Path | None) -> bool:
     """Play the whole demo; say whether it adds up."""
     settings, receiver_url = stage.set_up()
     plan = _prepare(settings, receiver_url, file)
-    asyncio.run(Play(stage, settings, plan, screen).run())
+    run(Play(stage, settings, plan, screen).run)
     screen.tell("everything is settled")
-    seen = asyncio.run(read_everything(settings, stage.calls))
+    seen = run(lambda: read_everything(settings, stage.calls))
     # After all is read that is added up: what is redriven is dead no more.
     shown = list(desk.turn(settings, seen))
     for child in (stage.api, stage.worker):
@@ -124,8 +124,8 @@ def _prepare(settings: Settings, receiver_url: str, file: Path | None) -> Plan:
     """
     examples = _examples()
     named = {(each.tenant, each.name): each for each in examples.TARGETS}
-    asyncio.run(
-        write_registry(
+    run(
+        lambda: write_registry(
             settings,
             {
                 f"{tenant}/{name}": _encoded(

@@ -7,13 +7,10 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import socket
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from streams import topics
 from streams.cli.demo.children import Child, DemoError, is_alive
+from streams.cli.demo.interrupts import run
 from streams.edge.cluster import explained
 from streams.edge.localkafka import LocalKafka
 from streams.errors import StreamsError
@@ -83,7 +81,7 @@ class Stage:
             given = self._kafka.up()
             self._tell(f"Kafka started at {given}")
         settings = self._settings = self._configure(given)
-        made = asyncio.run(topics.apply(settings))
+        made = run(lambda: topics.apply(settings))
         self._tell(f"{len(made)} topics made, {PARTITIONS} partitions each, {settings.prefix}*")
         self.start(self.receiver)
         url = self._receiver_url()
@@ -184,34 +182,3 @@ async def _remove_topics(settings: Settings) -> list[str]:
     except StreamsError as error:
         return [f"the topics {settings.prefix}* are left: {error}"]
     return []
-
-
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this process as Ctrl-C does: through every `finally`."""
-    before = {number: signal.signal(number, _interrupt) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(*_: object) -> None:
-    # Between making a coroutine and running it there is a moment, and Python would talk about it.
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-    raise KeyboardInterrupt
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let nothing interrupt the tidying up; it takes seconds."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

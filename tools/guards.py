@@ -96,13 +96,13 @@ def _occurrences(segment: str, old: str) -> list[int]:
 
 
 _NO_WAIT: Final = """\
-        self._ledger.append(Kind.CLAIM, key, encode_row(row), epoch, row.token)
+        self._ledger.append(_CLAIM, key, encode_row(row), epoch, row.token)
         return Claim(key, row, epoch, started)
-        if not await self.append(Kind.CLAIM, key, row, epoch=epoch, token=row.token):
+        if not await self.append(_CLAIM, key, row, epoch=epoch, token=row.token):
 """
 _ANY_EPOCH: Final = """\
 next(
-                (self._waits.pop(k) for k in list(self._waits) if k[:2] == (record.kind, record.token)),
+                (waits.pop(k) for k in list(waits) if k[:2] == (kind, record.token)),
                 None,
             )"""
 
@@ -122,7 +122,7 @@ GUARDS: Final = (
         (
             Edit(
                 "Partition.claim",
-                "        if not await self.append(Kind.CLAIM, key, row, epoch=epoch, token=row.token):\n",
+                "        if not await self.append(_CLAIM, key, row, epoch=epoch, token=row.token):\n",
                 _NO_WAIT,
             ),
         ),
@@ -160,7 +160,7 @@ GUARDS: Final = (
         (
             Edit(
                 "Partition.fold",
-                "self._waits.pop((record.kind, record.token, record.epoch), None)",
+                "waits.pop((kind, record.token, record.epoch), None)",
                 _ANY_EPOCH,
             ),
         ),
@@ -208,9 +208,10 @@ GUARDS: Final = (
         (
             Edit(
                 "Deliverer.on_trigger",
-                "async with partition.locks.hold(trigger.key):",
-                "if True:",
+                "if not partition.locks.take(trigger.key):",
+                "if False:",
             ),
+            Edit("Deliverer.on_trigger", "partition.locks.release(trigger.key)", "pass"),
         ),
         ("tests/unit/engine/test_delivery.py", SCHEDULES),
     ),
@@ -252,8 +253,8 @@ GUARDS: Final = (
         (
             Edit(
                 "Deliverer._step",
-                "            return _Step.SETTLED\n",
-                "            return _Step.ASIDE\n",
+                "            return _SETTLED\n",
+                "            return _ASIDE\n",
             ),
         ),
         (f"{TRACES}[8]",),

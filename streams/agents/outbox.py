@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import structlog
@@ -36,6 +37,10 @@ from streams.wire.records import carried_headers, position_of
 log = structlog.get_logger(__name__)
 
 TOO_OLD = Turned(FailurePhase.ADMISSION, CODE_EXPIRED)
+
+_NEW: Final = Admitted.NEW
+_IS_TOO_OLD: Final = Admitted.TOO_OLD
+_TOO_MANY: Final = Admitted.TOO_MANY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +131,7 @@ class OutboxAgent:
         if not await partition.until_led(lane.assignment):
             return
         decision = self._decide(partition, taken)
-        if decision.kind is Admitted.TOO_MANY:
+        if decision.kind is _TOO_MANY:
             self.tasks.spawn(
                 reject(self.follow_ups, self.teller, lane, record, "too_many_deliveries")
             )
@@ -161,7 +166,7 @@ class OutboxAgent:
         """Write the activity's row and start the deliveries that the record is a trigger of."""
         lane, record, activity = taken.lane, taken.record, taken.activity
         partition = self.partitions[record.partition]
-        if decision.kind in (Admitted.NEW, Admitted.TOO_OLD):
+        if decision.kind is _NEW or decision.kind is _IS_TOO_OLD:
             partition.admit(activity.key, decision.row)
         carried = Carried(
             activity=activity, value=record.value or b"", headers=carried_headers(record.headers)
@@ -175,7 +180,7 @@ class OutboxAgent:
                 carried=carried,
                 recipient=activity.recipients[i],
                 admitted_ms=decision.row.first_seen_ms,
-                turned=TOO_OLD if decision.kind is Admitted.TOO_OLD else None,
+                turned=TOO_OLD if decision.kind is _IS_TOO_OLD else None,
             )
             for i in wanted
         ]

@@ -89,6 +89,13 @@ class _Step(Enum):
     """Something changed: look anew."""
 
 
+_SETTLED: Final = _Step.SETTLED
+_ASIDE: Final = _Step.ASIDE
+_AGAIN: Final = _Step.AGAIN
+_CLAIMED: Final = Phase.CLAIMED
+_DEAD: Final = Phase.DEAD
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliverer:
     """Moves deliveries. Knows no Kafka and no HTTP: the simulation drives this very code."""
@@ -112,11 +119,15 @@ class Deliverer:
             if not partition.leads:
                 await partition.until_led(trigger.assignment)
                 continue
-            async with partition.locks.hold(trigger.key):
+            if not partition.locks.take(trigger.key):
+                await partition.locks.acquire(trigger.key)
+            try:
                 step = await self._step(trigger)
-                if step is _Step.SETTLED:
+                if step is _SETTLED:
                     await self.outputs.follow_up(trigger, partition.row(trigger.key))
-            if step is not _Step.AGAIN:
+            finally:
+                partition.locks.release(trigger.key)
+            if step is not _AGAIN:
                 return partition.assignment == trigger.assignment
         return False
 
@@ -124,15 +135,15 @@ class Deliverer:
         """Under the delivery's lock, take the one step that its row calls for."""
         partition = trigger.partition
         row = partition.row(trigger.key)
-        if row is not None and row.phase is Phase.CLAIMED:
+        if row is not None and row.phase is _CLAIMED:
             return await self._adopt(trigger, row)
         if self._may_claim(trigger, row):
             return await self._attempt(trigger, row)
         # Stale or a duplicate: only on a fresh view may it be dropped (rule 7).
         is_fresh = await partition.barrier() and partition.row(trigger.key) == row
         if is_fresh and not self._may_claim(trigger, row):
-            return _Step.SETTLED
-        return _Step.AGAIN
+            return _SETTLED
+        return _AGAIN
 
     @staticmethod
     def _may_claim(trigger: Trigger, row: Row | None) -> bool:
@@ -152,7 +163,7 @@ class Deliverer:
         )
         if judgement is not None:
             self.telling.adopted(trigger, judgement)
-        return _Step.AGAIN
+        return _AGAIN
 
     async def _attempt(self, trigger: Trigger, row: Row | None) -> _Step:
         """Claim, call, report; or turn away; or step aside."""
@@ -168,7 +179,7 @@ class Deliverer:
         activity = trigger.carried.activity
         target = trigger.turned or await self.targets.find(activity.tenant, trigger.recipient)
         if not self._still_stands(trigger, row):
-            return _Step.AGAIN
+            return _AGAIN
         if isinstance(target, Turned):
             return await self._turn_away(trigger, base, target)
         if trigger.parked_ms:
@@ -182,15 +193,15 @@ class Deliverer:
         assert isinstance(target, Target), "nothing else gives a slot"
         if not self._still_stands(trigger, row):
             slot.leave(answered=None)
-            return _Step.AGAIN
+            return _AGAIN
         claim, judgement = await self._claim_and_call(trigger, base, target, slot)
         if claim is None:
-            return _Step.AGAIN
+            return _AGAIN
         settled = self._judge(claim.row, judgement, trigger, target.idempotent, target.policy)
         if not await partition.settle(claim, settled, judgement):
-            return _Step.AGAIN
+            return _AGAIN
         self.telling.attempted(trigger, claim.row, judgement, settled)
-        return _Step.SETTLED
+        return _SETTLED
 
     async def _come_to(
         self, trigger: Trigger, target: Target | Aside, policy: Policy
@@ -218,7 +229,7 @@ class Deliverer:
             self.telling.put_aside(trigger, away.reason, wait_ms)
             await self.outputs.put_aside(trigger, base, wait_ms)
         await trigger.partition.until_admitted(trigger.carried.activity.key)
-        return _Step.ASIDE
+        return _ASIDE
 
     def _policy_for(self, trigger: Trigger, target: Target | Aside) -> Policy:
         if isinstance(target, Target):
@@ -252,7 +263,7 @@ class Deliverer:
             )
             if asked is None:
                 return None, NOT_CALLED
-            if asked.phase is Phase.DEAD:
+            if asked.phase is _DEAD:
                 await trigger.partition.write(Kind.REPORT, trigger.key, asked)
                 return None, NOT_CALLED
             claim = await trigger.partition.claim(trigger.key, asked)
@@ -285,10 +296,10 @@ class Deliverer:
         )
         assert dead is not None, "a delivery that may claim may also be turned away"
         if not await trigger.partition.write(Kind.REPORT, trigger.key, dead):
-            return _Step.AGAIN
+            return _AGAIN
         refused = Judgement(verdict=Verdict.REFUSED, code=why.code, phase=why.phase)
         self.telling.attempted(trigger, base, refused, dead)
-        return _Step.SETTLED
+        return _SETTLED
 
     def _judge(
         self,

@@ -101,7 +101,7 @@ class Lane:
                 self._settled.clear()
                 await self._settled.wait()
             record = self._records.popleft()
-            self._let_go([record])
+            self._let_go(size_of(record))
             self.at_work = record
             await self._work(self, record)
 
@@ -109,13 +109,14 @@ class Lane:
         """Take records that wait here out of their turn; they are settled like any other."""
         taken = self._records.take_out(is_wanted)
         if taken:
-            self._let_go(taken)
+            self._let_go(sum(map(size_of, taken)))
         return taken
 
-    def _let_go(self, records: Sequence[Record]) -> None:
-        self._bytes -= sum(map(size_of, records))
-        half = len(self._records) < LANE_RECORDS // 2 and self._bytes < LANE_BYTES // 2
-        if not self._has_room and half:
+    def _let_go(self, size: int) -> None:
+        self._bytes -= size
+        if self._has_room:
+            return
+        if len(self._records) < LANE_RECORDS // 2 and self._bytes < LANE_BYTES // 2:
             self._has_room = True
             self._on_room(True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from aiokafka import ConsumerRecord
 
@@ -16,6 +17,8 @@ from streams.rules.identity import activity_key_of
 from streams.wire.commands import LateReport, encode_command
 from streams.wire.ledger_batch import ledger_record
 from streams.wire.records import ledger_headers
+
+_OWNER: Final = Kind.OWNER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class KafkaLedger:
         self, kind: Kind, key: bytes, value: bytes | None, epoch: int, token: bytes
     ) -> Awaitable[object]:
         """See `ports.LedgerLog`."""
-        headers = ledger_headers(kind, None if kind is Kind.OWNER else epoch, token)
+        headers = ledger_headers(kind, None if kind is _OWNER else epoch, token)
         return self.appender.append(
             self.topic, self.partition, key=key, value=value, headers=headers
         )

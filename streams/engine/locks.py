@@ -10,7 +10,7 @@ class KeyedLocks:
     """First come, first served, per key. An uncontended lock costs a dict entry and no future."""
 
     def __init__(self) -> None:
-        self._held: dict[bytes, deque[asyncio.Future[None]]] = {}
+        self._held: dict[bytes, deque[asyncio.Future[None]] | None] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -23,12 +23,20 @@ class KeyedLocks:
         """Hold the key's lock for the block, which is `async with`."""
         return _Hold(self, key)
 
+    def take(self, key: bytes) -> bool:
+        """Hold the key's lock if nobody does; says whether."""
+        if key in self._held:
+            return False
+        self._held[key] = None
+        return True
+
     async def acquire(self, key: bytes) -> None:
         """Wait for the key's lock and hold it."""
-        waiting = self._held.get(key)
-        if waiting is None:
-            self._held[key] = deque()
+        if self.take(key):
             return
+        waiting = self._held[key]
+        if waiting is None:
+            waiting = self._held[key] = deque()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting.append(turn)
         try:

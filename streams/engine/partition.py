@@ -8,7 +8,7 @@ in being right.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import structlog
@@ -44,6 +44,13 @@ records as fast as the broker takes them."""
 ADMIT_LOOK_S: Final = 5.0
 """How long one wait for an activity's row lasts before its assignment is looked at again."""
 
+_OWNER: Final = Kind.OWNER
+_ADMIT: Final = Kind.ADMIT
+_CLAIM: Final = Kind.CLAIM
+_REPORT: Final = Kind.REPORT
+_REPAIR: Final = Kind.REPAIR
+_CLAIMED: Final = Phase.CLAIMED
+
 
 class Partition(Rows):
     """The ledger protocol for one partition, its I/O behind `LedgerLog`."""
@@ -61,6 +68,9 @@ class Partition(Rows):
         self.locks = KeyedLocks()
         self.assignment = 0
         """Which assignment of this partition stands; 0 while it is not ours."""
+        self.leads = False
+        """Assigned, and the folded epoch is our own. Asked ten times a delivery, so it is no property:
+        `_look` follows whatever it depends on."""
         self.closing = False
         """Set when the worker stops: no further claim, no waiting for foreign ones; what was called is
         still reported."""
@@ -91,11 +101,6 @@ class Partition(Rows):
 
     # -- who leads ---------------------------------------------------------------------------
 
-    @property
-    def leads(self) -> bool:
-        """Assigned, and the folded epoch is our own."""
-        return self.assignment != 0 and 0 <= self._epoch == self.store.epoch
-
     def holds(self, assignment: int) -> bool:
         """Whether we lead, and still in that assignment."""
         return self.assignment == assignment and self.leads
@@ -109,6 +114,7 @@ class Partition(Rows):
         """Stop claiming at once; whoever waits for a fold learns that it may not come."""
         self.assignment = 0
         self._epoch = -1
+        self._look()
         self._owner_token = b""
         waits, self._waits = self._waits, {}
         for future, _ in waits.values():
@@ -123,10 +129,19 @@ class Partition(Rows):
         self.closing = True
         self._watchers.wake_all()
 
+    def forget(self) -> None:
+        """See `Rows`."""
+        super().forget()
+        self._look()
+
+    def _look(self) -> None:
+        self.leads = self.assignment != 0 and 0 <= self._epoch == self.store.epoch
+
     def _own(self) -> None:
         self._epoch = -1
+        self._look()
         self._owner_token = self._time.token()
-        self._ledger.append(Kind.OWNER, OWNER_KEY, None, -1, self._owner_token)
+        self._ledger.append(_OWNER, OWNER_KEY, None, -1, self._owner_token)
 
     def _on_owner(self, record: LedgerRecord) -> None:
         if record.token == self._owner_token:
@@ -136,6 +151,7 @@ class Partition(Rows):
             # One that is folded before ours lies before it, and is overruled by it already.
             log.warning("partition.foreign_owner", partition=self.index, offset=record.offset)
             self._spawn(self._own_again(self.assignment, self._owner_token))
+        self._look()
 
     async def _own_again(self, assignment: int, token: bytes) -> None:
         await asyncio.sleep(REOWN_DELAY_S)
@@ -160,21 +176,23 @@ class Partition(Rows):
         done: list[tuple[asyncio.Future[bool], bool]] = []
         touched: list[bytes] = []
         led, now_ms = self.leads, self._time.now_ms()
+        store, waits = self.store, self._waits
         for record in records:
-            if record.kind is Kind.REPORT:
+            kind = record.kind
+            if kind is _REPORT:
                 failpoint("report_unfolded")
-            valid = fold(self.store, record)
-            if record.kind is Kind.OWNER:
+            valid = fold(store, record)
+            if kind is _OWNER:
                 self._on_owner(record)
                 continue
             touched.append(record.key)
-            waited = self._waits.pop((record.kind, record.token, record.epoch), None)
+            waited = waits.pop((kind, record.token, record.epoch), None)
             if waited is not None:
                 done.append((waited[0], valid))
             if valid:
                 self._remember(record, waited[1] if waited else None)
-                if record.kind is Kind.ADMIT:
-                    self.store.age(record.key, now_ms)
+                if kind is _ADMIT:
+                    store.age(record.key, now_ms)
         failpoint("store_behind")
         self.store.commit()
         if self.leads and not led:
@@ -198,8 +216,8 @@ class Partition(Rows):
         for future, valid in done:
             if not future.done():
                 future.set_result(valid)
-        for key in touched:
-            if key in self._watchers:
+        if self._watchers:
+            for key in touched:
                 self._watchers.wake(key)
         self._folded.set()
 
@@ -209,11 +227,17 @@ class Partition(Rows):
 
     # -- writing ------------------------------------------------------------------------------
 
-    async def append(self, kind: Kind, key: bytes, row: Row, *, epoch: int, token: bytes) -> bool:
-        """Append a delivery's row and wait until the own tail has folded it; True when it is valid."""
-        return await self._await_fold(kind, key, encode_row(row), epoch=epoch, token=token, row=row)
+    def append(
+        self, kind: Kind, key: bytes, row: Row, *, epoch: int, token: bytes
+    ) -> Awaitable[bool]:
+        """Append a delivery's row; wait for what is returned, until the own tail has folded it.
 
-    async def _await_fold(
+        Returns:
+            A future of the caller's own: True when the record is valid.
+        """
+        return self._append(kind, key, encode_row(row), epoch=epoch, token=token, row=row)
+
+    def _append(
         self,
         kind: Kind,
         key: bytes,
@@ -222,19 +246,20 @@ class Partition(Rows):
         epoch: int,
         token: bytes,
         row: Row | None = None,
-    ) -> bool:
-        if not self.assignment:
-            return False
+    ) -> Awaitable[bool]:
         folded: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waits[kind, token, epoch] = (folded, row)
-        self._ledger.append(kind, key, value, epoch, token)
-        return await folded
+        if self.assignment:
+            self._waits[kind, token, epoch] = (folded, row)
+            self._ledger.append(kind, key, value, epoch, token)
+        else:
+            folded.set_result(False)
+        return folded
 
     def admit(self, key: bytes, row: ActivityRow) -> None:
         """Append an activity's row. Nobody waits: what is appended after it is folded after it."""
         token = self._time.token()
         self._admitting[key] = (row, token)
-        self._ledger.append(Kind.ADMIT, key, encode_activity_row(row), self._epoch, token)
+        self._ledger.append(_ADMIT, key, encode_activity_row(row), self._epoch, token)
 
     def _admit_again(self) -> None:
         """Append once more what was admitted under an epoch that a stray OWNER ended (rule 2).
@@ -267,7 +292,7 @@ class Partition(Rows):
         if busy or self.is_admitting(activity_key) or not self.leads:
             return False
         for key in (activity_key, *keys):
-            self._ledger.append(Kind.REPORT, key, None, self._epoch, self._time.token())
+            self._ledger.append(_REPORT, key, None, self._epoch, self._time.token())
         return True
 
     async def claim(self, key: bytes, row: Row) -> Claim | None:
@@ -283,7 +308,7 @@ class Partition(Rows):
             return None
         started, epoch = self._time.monotonic(), self._epoch
         failpoint("before_claim")
-        if not await self.append(Kind.CLAIM, key, row, epoch=epoch, token=row.token):
+        if not await self.append(_CLAIM, key, row, epoch=epoch, token=row.token):
             # It may stand all the same, for who leads next. Without this word that one would have to
             # take it for a lost call, which ends a delivery to a target that is not idempotent (C-07).
             await self._ledger.report_late(
@@ -291,7 +316,7 @@ class Partition(Rows):
             )
             return None
         folded = self.row(key)
-        if folded is None or folded.token != row.token or folded.phase is not Phase.CLAIMED:
+        if folded is None or folded.token != row.token or folded.phase is not _CLAIMED:
             return None  # another owner has settled it already: we were that slow
         return Claim(key, folded, epoch, started)
 
@@ -301,9 +326,7 @@ class Partition(Rows):
         A report that comes too late goes to the owner, which reports it while the row is still claimed
         under that token.
         """
-        valid = await self.append(
-            Kind.REPORT, claim.key, row, epoch=claim.epoch, token=claim.row.token
-        )
+        valid = await self.append(_REPORT, claim.key, row, epoch=claim.epoch, token=claim.row.token)
         if not valid and claim.mine:
             await self._ledger.report_late(
                 LateReport(delivery_key=claim.key, token=claim.row.token, judgement=judgement)
@@ -315,9 +338,7 @@ class Partition(Rows):
         return await self.append(kind, key, row, epoch=self._epoch, token=self._time.token())
 
     async def _append_repair(self, key: bytes, value: bytes | None) -> bool:
-        return await self._await_fold(
-            Kind.REPAIR, key, value, epoch=self._epoch, token=self._time.token()
-        )
+        return await self._append(_REPAIR, key, value, epoch=self._epoch, token=self._time.token())
 
     async def adopt(
         self, key: bytes, row: Row, judged: Callable[[Judgement], Row]

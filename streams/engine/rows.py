@@ -15,6 +15,9 @@ HOT_ROWS: Final = 1_000
 """Decoded rows kept in memory per partition; beyond it the cache starts anew. Enough for what is under
 way; a worker may lead all 64 partitions, and a row takes about 0.8 KB."""
 
+_ADMIT: Final = Kind.ADMIT
+_CLAIM: Final = Kind.CLAIM
+
 
 class Rows:
     """The rows of one partition, by key."""
@@ -48,13 +51,13 @@ class Rows:
             pending = self._admitting.get(record.key)
             if pending is not None and pending[1] == record.token:
                 del self._admitting[record.key]
-        elif record.kind is Kind.CLAIM:
+        elif record.kind is _CLAIM:
             self._hot[record.key] = replace(row, fence=record.offset)
         else:
             self._hot[record.key] = row
 
     def _note_activity(self, record: LedgerRecord) -> None:
-        if record.kind is not Kind.ADMIT:
+        if record.kind is not _ADMIT:
             self._known.discard(record.key)
             return
         if len(self._known) >= HOT_ROWS:

@@ -12,8 +12,8 @@ class Watchers:
     def __init__(self) -> None:
         self._waiting: dict[bytes, list[asyncio.Future[None]]] = {}
 
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._waiting
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     async def changed(self, key: bytes, *, within_s: float) -> None:
         """Wait until the key is woken, no longer than `within_s`."""

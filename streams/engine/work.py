@@ -67,7 +67,8 @@ class Runner:
         """
         work = _RecordWork(lane, record, len(triggers))
         for trigger in triggers:
-            await self._room.acquire()
+            if not self._room.take():
+                await self._room.acquire()
             if self.closed:
                 self._room.release()
                 return
@@ -107,11 +108,15 @@ class _Room:
         self._free = places
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    def take(self) -> bool:
+        """Take a place if one is free and nobody waits for it; says whether."""
+        if not self._free or self._waiting:
+            return False
+        self._free -= 1
+        return True
+
     async def acquire(self) -> None:
-        """Take a place, or wait for one."""
-        if self._free and not self._waiting:
-            self._free -= 1
-            return
+        """Wait for a place."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:

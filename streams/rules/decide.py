@@ -19,6 +19,13 @@ from streams.rules.backoff import GiveUp, Retry, schedule
 CODE_EXPIRED: Final = "expired"
 CODE_CANCELLED: Final = "cancelled"
 
+_OPEN: Final = (Phase.QUEUED, Phase.WAITING)
+"""Phases in which a delivery is neither claimed nor settled."""
+_QUEUED: Final = Phase.QUEUED
+_CLAIMED: Final = Phase.CLAIMED
+_ROW_SENT: Final = Phase.SENT
+_SENT: Final = Verdict.SENT
+
 NOT_CALLED: Final = Judgement(verdict=Verdict.RETRY, code="not_called", phase=FailurePhase.CLAIM)
 """The claim took too long to be read back; no call was made (rule 3). The attempt is spent (C-01)."""
 
@@ -88,7 +95,7 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     def row(self) -> Row:
         """The row that it would have, had it been written: queued, nothing spent."""
         return Row(
-            phase=Phase.QUEUED,
+            phase=_QUEUED,
             delivery_id=self.delivery_id,
             target=self.target,
             admitted_ms=self.admitted_ms,
@@ -112,11 +119,11 @@ def decide(
         The row to append, or None: a repeated, late or misplaced event changes nothing.
     """
     match event:
-        case ClaimAsked(token=token) if row.phase in (Phase.QUEUED, Phase.WAITING):
+        case ClaimAsked(token=token) if row.phase in _OPEN:
             return _claim(row, token, now_ms, policy, idempotent)
-        case Turned(phase=phase, code=code) if row.phase in (Phase.QUEUED, Phase.WAITING):
+        case Turned(phase=phase, code=code) if row.phase in _OPEN:
             return _dead(row, phase, code, now_ms)
-        case Judged(judgement=judgement) if row.phase is Phase.CLAIMED:
+        case Judged(judgement=judgement) if row.phase is _CLAIMED:
             return _settle(
                 row,
                 judgement,
@@ -127,7 +134,7 @@ def decide(
             )
         case RedriveAsked(letter_id=letter_id, mode=mode) if row.phase is Phase.DEAD:
             return _requeue(row, mode, now_ms) if row.letter_id == letter_id else None
-        case CancelAsked(letter_id=letter_id) if row.phase in (Phase.QUEUED, Phase.WAITING):
+        case CancelAsked(letter_id=letter_id) if row.phase in _OPEN:
             return _cancel(row, now_ms) if row.letter_id == letter_id else None
         case _:
             return None
@@ -142,7 +149,7 @@ def _claim(row: Row, token: bytes, now_ms: int, policy: Policy, idempotent: bool
         return _dead(row, phase, "attempts_exhausted", now_ms)
     return replace(
         row,
-        phase=Phase.CLAIMED,
+        phase=_CLAIMED,
         attempts=row.attempts + 1,
         token=token,
         first_claim_ms=row.first_claim_ms or now_ms,
@@ -156,20 +163,20 @@ def _claim(row: Row, token: bytes, now_ms: int, policy: Policy, idempotent: bool
 def _settle(
     row: Row, seen: Judgement, *, now_ms: int, jitter: float, policy: Policy, idempotent: bool
 ) -> Row:
+    if seen.verdict is _SENT:
+        return replace(
+            row,
+            phase=_ROW_SENT,
+            settled_ms=now_ms,
+            status=seen.status,
+            code=seen.code,
+            failure_phase=None,
+            provider_message_id=seen.provider_message_id,
+            effect_unknown=False,
+        )
     if seen.verdict is Verdict.AMBIGUOUS:
         row = replace(row, effect_unknown=True)
     match seen.verdict:
-        case Verdict.SENT:
-            return replace(
-                row,
-                phase=Phase.SENT,
-                settled_ms=now_ms,
-                status=seen.status,
-                code=seen.code,
-                failure_phase=None,
-                provider_message_id=seen.provider_message_id,
-                effect_unknown=False,
-            )
         case Verdict.SKIPPED:
             return replace(row, phase=Phase.SKIPPED, settled_ms=now_ms, code=seen.code)
         case Verdict.REFUSED:

@@ -7,11 +7,14 @@ with a lower epoch is void; everything else replaces its row.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from streams.model.ledger import Kind
+
+_OWNER: Final = Kind.OWNER
+_CLAIM: Final = Kind.CLAIM
 
 
 class LedgerRecord(msgspec.Struct, kw_only=True, gc=False):
@@ -65,7 +68,7 @@ def fold(state: Folded, record: LedgerRecord) -> bool:
         already superseded when the record reached the log.
     """
     state.next = record.offset + 1
-    if record.kind is Kind.OWNER:
+    if record.kind is _OWNER:
         state.epoch = record.offset
         return True
     if record.epoch < state.epoch:
@@ -74,7 +77,7 @@ def fold(state: Folded, record: LedgerRecord) -> bool:
     if record.value is None:
         state.delete(record.key)
     else:
-        fence = record.offset if record.kind is Kind.CLAIM else None
+        fence = record.offset if record.kind is _CLAIM else None
         state.put(record.key, fence, record.value)
     state.pay(record.key)
     return True

@@ -10,11 +10,14 @@ TARGET_BYTES = 200
 """Bound of a dead letter's `target` and `summary` (interface.md §3)."""
 
 _EXHAUSTED = frozenset({"attempts_exhausted", "elapsed_exhausted", "retry_after_too_long"})
+_QUEUED = Phase.QUEUED
+_SENT = Phase.SENT
+_TOLD_SENT = Outcome.SENT
 
 
 def is_wanted_by_source(row: Row | None) -> bool:
     """Whether a source record may claim: the delivery has no row, or was redriven (ledger.md)."""
-    return row is None or row.phase is Phase.QUEUED
+    return row is None or row.phase is _QUEUED
 
 
 def is_wanted_by_retry(
@@ -58,8 +61,8 @@ def receipt_of(row: Row, activity_id: str, tenant: str) -> Receipt | None:
 
 
 def _outcome(row: Row) -> Outcome:
-    if row.phase is Phase.SENT:
-        return Outcome.SENT
+    if row.phase is _SENT:
+        return _TOLD_SENT
     if row.phase is Phase.SKIPPED:
         return Outcome.SKIPPED
     if row.reconciliation_required:

@@ -208,6 +208,16 @@ class _Array(Written):
 
 def _long(number: int) -> bytes:
     rest = (number << 1) ^ (number >> 63)
+    if rest <= 0x7F:
+        return _BYTES[rest]
+    if rest <= 0x3FFF:
+        return bytes((rest & 0x7F | 0x80, rest >> 7))
+    # Of times and offsets, which come in rising order, all but the lowest bits recur: 0.50 µs a time in
+    # milliseconds, where seven bits at a time take 0.72 (timeit).
+    return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80)) + _HIGHER[rest >> 14]
+
+
+def _unsigned(rest: int) -> bytes:
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
@@ -225,6 +235,9 @@ def _optional_text(text: str | None) -> bytes:
     return b"\x00" if text is None else b"\x02" + _text(text)
 
 
+_BYTES: Final = tuple(bytes((value,)) for value in range(0x80))
+_HIGHER: Final = Written(_unsigned)
+"""What stands above the lowest 14 bits of a number."""
 LONGS: Final = Written(_long)
 """Numbers, and so the lengths of texts and bytes."""
 _SCALARS: Final = {

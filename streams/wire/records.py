@@ -37,6 +37,7 @@ _KINDS: Final = {kind.value.encode(): kind for kind in Kind}
 WITH_EPOCH: Final = frozenset(kind.value.encode() for kind in Kind if kind is not Kind.OWNER)
 """Kinds that carry an epoch, as bytes."""
 _KIND_HEADERS: Final = {kind: ("k", kind.value.encode()) for kind in Kind}
+_OWNER: Final = Kind.OWNER
 _NUMBER_BYTES: Final = 19
 """Digits of the largest 64-bit number."""
 
@@ -82,7 +83,7 @@ class RetryItem:
 def ledger_headers(kind: Kind, epoch: int | None, token: bytes) -> list[tuple[str, bytes]]:
     """The headers of a ledger record: `k`, `e` (absent on OWNER), `t`."""
     assert len(token) == TOKEN_BYTES, "a ledger token has 16 bytes"
-    assert (epoch is None) == (kind is Kind.OWNER), "every record but OWNER carries an epoch"
+    assert (epoch is None) == (kind is _OWNER), "every record but OWNER carries an epoch"
     if epoch is None:
         return [_KIND_HEADERS[kind], ("t", token)]
     return [_KIND_HEADERS[kind], ("e", b"%d" % epoch), ("t", token)]

@@ -20,11 +20,13 @@ def is_too_deep(text: bytes, max_depth: int) -> bool:
     """Whether containers nest deeper than `max_depth`; the outermost is level 1.
 
     Linear and without recursion, so that it may run before any parser does (G05). Text that is no
-    JSON gets some answer and fails in the parser. 0.6 µs for 540 bytes with few brackets; 256 KiB
+    JSON gets some answer and fails in the parser. 0.4 µs for 700 bytes with few brackets; 256 KiB
     of nothing but brackets takes 0.5 to 20 ms.
     """
-    # What has no more brackets than levels cannot be too deep: nearly every activity ends here.
-    if text.count(b"{") + text.count(b"[") <= max_depth:
+    # What has no more brackets than levels cannot be too deep: nearly every activity ends here. To take a
+    # rare byte out costs 0.14 µs for 700 bytes, to count it 0.33 (timeit).
+    without = len(text.replace(b"{", b"")) + len(text.replace(b"[", b""))
+    if 2 * len(text) - without <= max_depth:
         return False
     if b"\\" in text:  # a backslash stands in strings only; pairs go first, then escaped quotes
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")

@@ -20,6 +20,10 @@ LOOK_AROUND_MS: Final = 1_000
 happen wakes it, but for a rare race at a new assignment. By its own 200 ms an idle worker of 8 partitions
 used 1.16 % of a core, by this 0.96 % (workers side by side on one broker, 25 s)."""
 
+LONG_POLL_MS: Final = 500
+"""How long a tail's fetch waits for records; any ends it. A broker answers the requests of one connection in
+order, so what is followed from now on waits as long at most."""
+
 
 @dataclass(slots=True)
 class _Followed:
@@ -30,14 +34,16 @@ class _Followed:
 class Tail:
     """Follows topic partitions outside any group: our own writes read back, the registry, letters."""
 
-    def __init__(self, options: Mapping[str, Any], *, client_id: str) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], *, client_id: str, long_poll_ms: int = LONG_POLL_MS
+    ) -> None:
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             **options,
             client_id=client_id,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
-            fetch_max_wait_ms=500,
+            fetch_max_wait_ms=long_poll_ms,
             consumer_timeout_ms=LOOK_AROUND_MS,
             max_partition_fetch_bytes=2 * 1024 * 1024,
             max_poll_records=5_000,

@@ -230,7 +230,7 @@ GUARDS: Final = (
         "OWNER again",
         (
             Edit(
-                "Partition._on_owner",
+                "Leading._on_owner",
                 "            self._spawn(self._own_again(",
                 "            (lambda *_: None)((",
             ),

@@ -19,11 +19,11 @@ from streams.engine.barriers import Barriers
 from streams.engine.claim import Claim
 from streams.engine.debts import Debts
 from streams.engine.foreign import ForeignClaims
+from streams.engine.leading import Leading
 from streams.engine.locks import KeyedLocks
 from streams.engine.ports import LedgerLog, Time
-from streams.engine.rows import Rows
 from streams.engine.watchers import Watchers
-from streams.model.ledger import OWNER_KEY, SEPARATOR, ActivityRow, Kind, Phase, Row
+from streams.model.ledger import SEPARATOR, ActivityRow, Kind, Phase, Row
 from streams.model.verdict import Judgement
 from streams.rules.decide import LOST, NOT_CALLED
 from streams.rules.fold import LedgerRecord, fold
@@ -36,11 +36,6 @@ from streams.wire.ledger_batch import Appended, fold_batch
 
 log = structlog.get_logger(__name__)
 
-REOWN_DELAY_S: Final = 0.25
-"""How long to wait before claiming a partition back from a foreign OWNER (rule 2). A frozen worker that
-wakes believes itself the owner until its next heartbeat; without a pause the two would trade OWNER
-records as fast as the broker takes them."""
-
 ADMIT_LOOK_S: Final = 5.0
 """How long one wait for an activity's row lasts before its assignment is looked at again."""
 
@@ -52,7 +47,7 @@ _REPAIR: Final = Kind.REPAIR
 _CLAIMED: Final = Phase.CLAIMED
 
 
-class Partition(Rows):
+class Partition(Leading):
     """The ledger protocol for one partition, its I/O behind `LedgerLog`."""
 
     def __init__(
@@ -63,24 +58,13 @@ class Partition(Rows):
         time: Time,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        super().__init__(store)
-        self.index = index
+        super().__init__(index, store, ledger, time, spawn)
         self.locks = KeyedLocks()
-        self.assignment = 0
-        """Which assignment of this partition stands; 0 while it is not ours."""
-        self.leads = False
-        """Assigned, and the folded epoch is our own. Asked ten times a delivery, so it is no property:
-        `_look` follows whatever it depends on."""
         self.closing = False
         """Set when the worker stops: no further claim, no waiting for foreign ones; what was called is
         still reported."""
         self.on_lead: Callable[[], None] = lambda: None
         """Called each time this worker comes to lead."""
-        self._ledger = ledger
-        self._time = time
-        self._spawn = spawn
-        self._owner_token = b""
-        self._epoch = -1
         # By kind, token and epoch: an owner that adopts our claim reports it under the same token.
         self._waits: dict[tuple[Kind, bytes, int], tuple[asyncio.Future[bool], Row | None]] = {}
         self._watchers = Watchers()
@@ -90,7 +74,6 @@ class Partition(Rows):
         self._debts = Debts(
             self, self.locks, leads=lambda: self.leads, write=self._append_repair, spawn=spawn
         )
-        self._folded: asyncio.Event = asyncio.Event()
         self._barriers = Barriers(
             ledger,
             self._folded,
@@ -99,23 +82,11 @@ class Partition(Rows):
             spawn=spawn,
         )
 
-    # -- who leads ---------------------------------------------------------------------------
-
-    def holds(self, assignment: int) -> bool:
-        """Whether we lead, and still in that assignment."""
-        return self.assignment == assignment and self.leads
-
-    def assign(self, assignment: int) -> None:
-        """Take the partition: append OWNER with a fresh token; we lead once it is folded (rule 2)."""
-        self.assignment = assignment
-        self._own()
+    # -- no further ------------------------------------------------------------------------
 
     def revoke(self) -> None:
         """Stop claiming at once; whoever waits for a fold learns that it may not come."""
-        self.assignment = 0
-        self._epoch = -1
-        self._look()
-        self._owner_token = b""
+        self._step_down()
         waits, self._waits = self._waits, {}
         for future, _ in waits.values():
             if not future.done():
@@ -128,46 +99,6 @@ class Partition(Rows):
         """Stop claiming because the worker stops; wakes whoever waits for a foreign claim."""
         self.closing = True
         self._watchers.wake_all()
-
-    def forget(self) -> None:
-        """See `Rows`."""
-        super().forget()
-        self._look()
-
-    def _look(self) -> None:
-        self.leads = self.assignment != 0 and 0 <= self._epoch == self.store.epoch
-
-    def _own(self) -> None:
-        self._epoch = -1
-        self._look()
-        self._owner_token = self._time.token()
-        self._ledger.append(_OWNER, OWNER_KEY, None, -1, self._owner_token)
-
-    def _on_owner(self, record: LedgerRecord) -> None:
-        if record.token == self._owner_token:
-            self._epoch = record.offset
-            log.info("partition.led", partition=self.index, epoch=record.offset)
-        elif self.assignment and self._epoch >= 0:
-            # One that is folded before ours lies before it, and is overruled by it already.
-            log.warning("partition.foreign_owner", partition=self.index, offset=record.offset)
-            self._spawn(self._own_again(self.assignment, self._owner_token))
-        self._look()
-
-    async def _own_again(self, assignment: int, token: bytes) -> None:
-        await asyncio.sleep(REOWN_DELAY_S)
-        if self.assignment == assignment and self._owner_token == token and not self.leads:
-            self._own()
-
-    async def until_led(self, assignment: int) -> bool:
-        """Wait while the partition is ours and not led: a stray OWNER is being overruled (rule 2).
-
-        Returns:
-            True once we lead in that assignment, False when the assignment is over.
-        """
-        while self.assignment == assignment and not self.leads:
-            self._folded.clear()
-            await self._folded.wait()
-        return self.assignment == assignment
 
     # -- reading ------------------------------------------------------------------------------
 

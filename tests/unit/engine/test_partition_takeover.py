@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from streams.engine.partition import REOWN_DELAY_S
+from streams.engine.leading import REOWN_DELAY_S
 from streams.model.ledger import Kind, Phase
 from streams.model.verdict import Judgement, Verdict
 from streams.wire.codec import encode_row

@@ -36,6 +36,35 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+def test_what_waits_for_deliveries_is_no_more_than_ran_at_once_and_ends_with_the_runner():
+    """A task makes one delivery after the other; none outlives the runner, idle or not."""
+    faults: list[BaseException] = []
+
+    async def play() -> None:
+        deliveries, tasks = Deliveries(), Tasks(faults.append)
+        runner = Runner(cast("Any", deliveries), tasks, 10)
+        for names in (["a", "b"], ["c"], ["d"]):
+            await runner.run(cast("Any", LaneOf()), cast("Any", "record"), cast("Any", names))
+            await turns()
+            assert names == deliveries.started[-len(names) :]
+            if names != ["d"]:
+                for name in names:
+                    deliveries.ends[name].set_result(True)
+            await turns()
+            assert 2 == len(tasks)
+        draining = asyncio.create_task(runner.drain(5.0))
+        await turns()
+        assert 1 == len(tasks)
+        deliveries.ends["d"].set_result(True)
+        assert 0 == await draining
+        await turns()
+        assert 0 == len(tasks)
+
+    run_virtual(play())
+
+    assert [] == faults
+
+
 def running(scenario: Any, *, at_most: int = 10) -> list[BaseException]:
     faults: list[BaseException] = []
 

@@ -289,8 +289,11 @@ def _ledger_options() -> Options:
 
     After 1.1 million rows RocksDB went on merging for 1.2 s of CPU by levels, for 0.3 s this way, and reads
     cost the same 2 to 10 µs; a scan of one activity, for a dead letter, takes 30 µs and not 15 (process
-    time, in turn).
+    time, in turn). A new delivery is looked for twice in vain: with a filter over the memtable (0.3 MB) that
+    takes 1.6 µs each, without one 2.6 (process time, the median of three).
     """
     options = bounded_options(write_buffer_bytes=16 << 20, cache_bytes=32 << 20)
     options.set_compaction_style(DBCompactionStyle.universal())
+    options.set_memtable_prefix_bloom_ratio(0.02)
+    options.set_memtable_whole_key_filtering(True)
     return options

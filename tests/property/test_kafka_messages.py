@@ -62,13 +62,13 @@ fetched = st.builds(
         names,
         some(
             number,
-            short,
+            st.just(0) | short,
             long,
             long,
             long,
             st.none() | some(long, long),
-            number,
-            st.none() | records,
+            st.just(-1) | number,
+            st.just(b"") | st.none() | records,
         ),
     ),
 )
@@ -112,8 +112,22 @@ def test_an_answer_says_the_same(answer, before):
     read = type(answer).decode(rest)
 
     assert type(answer) is type(read)
-    assert vars(Struct.decode.__func__(type(answer), BytesIO(raw))) == vars(read)
-    assert vars(answer) == vars(read)
+    assert telling(Struct.decode.__func__(type(answer), BytesIO(raw))) == vars(read)
+
+
+def telling(answer: Struct) -> dict[str, object]:
+    """Without the partitions of a fetch of which there is nothing new."""
+    told = dict(vars(answer))
+    if isinstance(answer, FetchResponse_v11):
+        told["topics"] = [
+            (topic, [part for part in parts if not is_quiet(*part)])
+            for topic, parts in told["topics"]
+        ]
+    return told
+
+
+def is_quiet(_partition, code, _high, _stable, _start, aborted, replica, records) -> bool:
+    return (code, aborted or None, records) == (0, None, b"") and replica < 0
 
 
 @given(answer=answers, data=st.data())

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import OutOfOrderSequenceNumber
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -26,23 +28,32 @@ class Sent(list[BatchBuilder]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.searched: list[TopicPartition] = []
+        """Where a batch went by the producer, which looks for its partition in the cluster."""
         self.records = 0
 
     async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> Any:
+        self.searched.append(TopicPartition(topic, partition))
+        return self.take(batch, self.searched[-1]).future
+
+    def take(self, batch: BatchBuilder, tp: TopicPartition) -> Any:
         assert batch.closed()
         self.append(batch)
         delivered = asyncio.get_running_loop().create_future()
         delivered.set_result(SimpleNamespace(offset=self.records))
         self.records += batch.record_count()
-        return delivered
+        return SimpleNamespace(future=delivered)
 
 
 @pytest.fixture
-async def appender() -> AsyncIterator[Appender]:
-    def fatal(error: BaseException) -> None:
-        pytest.fail(f"an append failed: {error!r}")
+def failed() -> list[BaseException]:
+    """What the appender called fatal."""
+    return []
 
-    made = Appender({"bootstrap_servers": "localhost:1"}, fatal, client_id="test")
+
+@pytest.fixture
+async def appender(failed: list[BaseException]) -> AsyncIterator[Appender]:
+    made = Appender({"bootstrap_servers": "localhost:1"}, failed.append, client_id="test")
     yield made
     await made.stop()
 
@@ -52,6 +63,7 @@ def sent(appender: Appender, monkeypatch: pytest.MonkeyPatch) -> Sent:
     """What the appender gave to its producer."""
     sent = Sent()
     monkeypatch.setattr(appender._producer, "send_batch", sent.send_batch)
+    monkeypatch.setattr(appender._producer._message_accumulator, "_append_batch", sent.take)
     return sent
 
 
@@ -70,7 +82,7 @@ def values(batch: BatchBuilder) -> list[bytes]:
     return [record.value for record in read]
 
 
-async def test_appends_of_one_turn_are_one_batch_as_aiokafka_packs_it(appender, sent):
+async def test_appends_of_one_turn_are_one_batch_as_aiokafka_packs_it(appender, failed, sent):
     """A producer counts a batch's records for its sequence numbers: a wrong count ends it."""
     futures = {
         appender.append("t", 0, key=key, value=value, headers=headers, timestamp_ms=at)
@@ -78,6 +90,7 @@ async def test_appends_of_one_turn_are_one_batch_as_aiokafka_packs_it(appender, 
     }
     await appender.flush()
 
+    assert [] == failed
     assert [0] == [future.result() for future in futures]
     assert [len(RECORDS)] == [batch.record_count() for batch in sent]
     assert [packed(RECORDS)] == [bytes(batch._build()) for batch in sent]
@@ -90,6 +103,7 @@ async def test_a_full_batch_closes_and_the_next_record_begins_another(appender, 
     await appender.flush()
 
     assert [2, 2, 1] == [batch.record_count() for batch in sent]
+    assert 1 == len(sent.searched)
     assert [bytes([n]) * third for n in range(5)] == [v for batch in sent for v in values(batch)]
     assert [0, 0, 2, 2, 4] == [future.result() for future in futures]
 
@@ -112,3 +126,33 @@ async def test_a_record_larger_than_a_topic_takes_is_refused(appender, sent):
     await appender.flush()
 
     assert [] == sent
+
+
+async def test_each_partition_is_looked_for_once(appender, sent):
+    """What is not in the cluster is found out with the first batch; to ask for each costs 6 µs."""
+    for partition in (0, 1, 0, 1, 1):
+        appender.append("t", partition, key=None, value=b"v")
+        await appender.flush()
+
+    assert 5 == len(sent)
+    assert [("t", 0), ("t", 1)] == sent.searched
+
+
+@pytest.mark.parametrize("ends", ["failed", "closed"])
+async def test_a_producer_that_has_ended_takes_no_batch(appender, failed, sent, monkeypatch, ends):
+    """One that its sender never takes would wait for ever, and the worker with it."""
+    appender.append("t", 0, key=None, value=b"v")
+    await appender.flush()
+    monkeypatch.undo()
+    producer = appender._producer
+    producer._metadata._partitions["t"] = {0: SimpleNamespace(leader=1)}
+    if ends == "failed":
+        producer._message_accumulator.fail_all(OutOfOrderSequenceNumber())
+    else:
+        await producer._message_accumulator.close()
+    future = appender.append("t", 0, key=None, value=b"v")
+    await appender.flush()
+
+    assert not future.done()
+    (error,) = failed
+    assert ("OutOfOrderSequenceNumber" if ends == "failed" else "ProducerClosed") in str(error)

@@ -37,6 +37,8 @@ from streams.api.writer import AuditedWriter
 from streams.edge.clock import Clock
 from streams.edge.cluster import partitions_of
 from streams.edge.fetched import unpack_cheaply
+from streams.edge.fetches import ask_cheaply
+from streams.edge.kafka_messages import speak_quickly
 from streams.edge.secrets import read_secret
 from streams.errors import FatalError, SettingsError
 from streams.settings import Settings
@@ -77,6 +79,8 @@ async def run(settings: Settings, listen: Listen) -> None:
         StreamsError: Kafka, the files or the address are not to be had, or a setting is wrong.
     """
     unpack_cheaply()
+    ask_cheaply()
+    speak_quickly()
     providers = read_providers(settings.api_providers, read_secret)
     options, t = settings.kafka_options(), names(settings.prefix)
     partitions = await partitions_of(options, t.ledger)

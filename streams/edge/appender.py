@@ -29,19 +29,50 @@ Headers = Sequence[tuple[str, bytes]]
 Fatal = Callable[[BaseException], None]
 
 
+class _Batch:
+    """Records of one lane that travel together, and the future that their appends share.
+
+    They go straight to aiokafka's packer: its own builder would first serialize what is bytes already. With
+    it, and a call of our own around it, an append took 0.9 µs of CPU, not 1.15, five of them a delivery
+    (timeit, 200 B records with two headers, best of 60).
+    """
+
+    __slots__ = ("builder", "count", "future", "pack")
+
+    def __init__(self, builder: Any, future: asyncio.Future[int]) -> None:
+        self.builder = builder
+        self.future = future
+        self.count = 0
+        self.pack = builder._builder.append  # noqa: SLF001  # see above
+        """Offset within the batch, timestamp, key, value and headers to something, or to None: full."""
+
+    def close(self) -> Any:
+        """What aiokafka is to send."""
+        self.builder._relative_offset = self.count  # noqa: SLF001  # as if it had counted them
+        self.builder.close()
+        return self.builder
+
+
 class _Lane:
     """Appends to one topic partition, in order: one batch on its way at a time.
 
     A lane is with one leader from the moment it is queued until its batch is delivered. Leaders change,
     and two that sent from one lane would race for its batches and their order.
+
+    Attributes:
+        is_known: Its first batch went to the producer, which found the partition in the cluster. None of the
+            lane's is with it when the next one comes: that goes straight to where the producer keeps them,
+            past its search for the partition and for one to wait behind, and past a shield of what nobody
+            cancels. A batch takes 2.5 µs of CPU so, not 8.5 (process time, best of 60).
     """
 
-    __slots__ = ("batches", "is_queued", "tp")
+    __slots__ = ("batches", "is_known", "is_queued", "tp")
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
+        self.is_known = False
         self.is_queued = False
-        self.batches: deque[tuple[Any, asyncio.Future[int]]] = deque()
+        self.batches: deque[_Batch] = deque()
 
 
 class _Leader:
@@ -137,24 +168,21 @@ class Appender:
         lane = self._lanes.get((topic, partition))
         if lane is None:
             lane = self._lanes[topic, partition] = _Lane(TopicPartition(topic, partition))
-        if lane.batches:
-            builder, future = lane.batches[-1]
-            if self._add(builder, key, value, headers, timestamp_ms):
-                return future
-        elif not lane.is_queued:
-            self._queue(lane)
-        builder = self._producer.create_batch()
-        future = self._loop.create_future()
-        self._add(builder, key, value, headers, timestamp_ms)
-        lane.batches.append((builder, future))
-        return future
+        batch = lane.batches[-1] if lane.batches else self._begin(lane)
+        if batch.pack(batch.count, timestamp_ms, key, value, list(headers)) is None:
+            batch = self._begin(lane)
+            batch.pack(
+                0, timestamp_ms, key, value, list(headers)
+            )  # which takes a first, of any size
+        batch.count += 1
+        return batch.future
 
-    @staticmethod
-    def _add(
-        builder: Any, key: bytes | None, value: bytes | None, headers: Headers, at: int | None
-    ) -> bool:
-        added = builder.append(timestamp=at, key=key, value=value, headers=list(headers))
-        return added is not None
+    def _begin(self, lane: _Lane) -> _Batch:
+        if not lane.batches and not lane.is_queued:
+            self._queue(lane)
+        batch = _Batch(self._producer.create_batch(), self._loop.create_future())
+        lane.batches.append(batch)
+        return batch
 
     def _queue(self, lane: _Lane) -> None:
         """Let the lane's batches go with the next request to the broker that leads it."""
@@ -196,10 +224,13 @@ class Appender:
             leader.is_sending = False
 
     async def _hand_over(self, lane: _Lane) -> tuple[asyncio.Future[int], Awaitable[Any]]:
-        builder, future = lane.batches.popleft()
+        batch = lane.batches.popleft()
         failpoint("append")
-        builder.close()
+        taking = self._producer._message_accumulator  # noqa: SLF001  # see `_Lane.is_known`
+        if lane.is_known and taking._exception is None and not taking._closed:  # noqa: SLF001
+            return batch.future, taking._append_batch(batch.close(), lane.tp).future  # noqa: SLF001
+        lane.is_known = True
         delivered = await self._producer.send_batch(
-            builder, lane.tp.topic, partition=lane.tp.partition
+            batch.close(), lane.tp.topic, partition=lane.tp.partition
         )
-        return future, delivered
+        return batch.future, delivered

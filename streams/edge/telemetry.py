@@ -13,6 +13,8 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from streams.edge.tallies import Spread, Tally
+
 LATENESS_S: Final = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 CALL_S: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -23,7 +25,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         make: dict[str, Any] = {"registry": self.registry}
-        self.attempts = Counter(
+        self.attempts = Tally(
             "outbox_attempts", "Attempts by verdict and code", ["verdict", "code"], **make
         )
         self.settled = Counter("outbox_settled", "Deliveries settled by phase", ["phase"], **make)
@@ -50,7 +52,7 @@ class Metrics:
             buckets=LATENESS_S,
             **make,
         )
-        self.call = Histogram("outbox_call_seconds", "Duration of calls", buckets=CALL_S, **make)
+        self.call = Spread("outbox_call_seconds", "Duration of calls", buckets=CALL_S, **make)
         self.in_flight = Gauge("outbox_in_flight", "Deliveries being worked at", **make)
         self.held_bytes = Gauge("outbox_held_bytes", "Bytes of retries held in memory", **make)
         self.held = Gauge("outbox_held", "Retries held in memory", **make)

@@ -113,7 +113,7 @@ def configure_logging(*, level: str, as_json: bool) -> None:
     ]
     structlog.configure(
         processors=[_json_line] if as_json else console,
-        wrapper_class=structlog.make_filtering_bound_logger(numeric),
+        wrapper_class=_bound_logger(numeric),
         logger_factory=_Lines,
         cache_logger_on_first_use=True,
     )
@@ -123,6 +123,33 @@ def configure_logging(*, level: str, as_json: bool) -> None:
     root.handlers[:] = [handler]
     # faust sets the root logger to DEBUG under some flags and discards 9 % of CPU's worth of records.
     root.setLevel(max(numeric, logging.WARNING))
+
+
+def _bound_logger(level: int) -> type[Any]:
+    """structlog's own class, which drops what is below `level`, with an `info` of ours.
+
+    Each attempt writes such a line, and the three functions that it passes make four dicts of its
+    facts: 60,000 instructions a line, 40,000 this way (13 facts; cachegrind).
+    """
+    plain: Any = structlog.make_filtering_bound_logger(level)
+    if level > logging.INFO:
+        return cast("type[Any]", plain)
+
+    class Logger(plain):  # type: ignore[misc]
+        def info(self, event: str, *args: object, **facts: Any) -> None:
+            if args or self._context:
+                super().info(event, *args, **facts)
+                return
+            line: Any = facts
+            line["event"] = event
+            try:
+                for process in self._processors:
+                    line = process(self._logger, "info", line)
+            except structlog.DropEvent:
+                return
+            self._logger.info(line)
+
+    return Logger
 
 
 def _json_line(logger: object, level: str, line: Any) -> str:
@@ -136,9 +163,12 @@ def _json_line(logger: object, level: str, line: Any) -> str:
     if "exc_info" in line:
         line = structlog.processors.format_exc_info(cast("Any", logger), level, line)
     try:
-        return msgspec.json.encode(line, enc_hook=repr).decode()
+        return _encode(line).decode()
     except ValueError:  # half a surrogate pair, as the name of a file may hold
         return json.dumps(line, default=repr)
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 def _now() -> str:

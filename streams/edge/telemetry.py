@@ -13,6 +13,8 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from streams.edge.tallies import Spread, Tally
+
 LATENESS_S: Final = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 CALL_S: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -23,7 +25,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         make: dict[str, Any] = {"registry": self.registry}
-        self.attempts = Counter(
+        self.attempts = Tally(
             "outbox_attempts", "Attempts by verdict and code", ["verdict", "code"], **make
         )
         self.settled = Counter("outbox_settled", "Deliveries settled by phase", ["phase"], **make)
@@ -50,7 +52,7 @@ class Metrics:
             buckets=LATENESS_S,
             **make,
         )
-        self.call = Histogram("outbox_call_seconds", "Duration of calls", buckets=CALL_S, **make)
+        self.call = Spread("outbox_call_seconds", "Duration of calls", buckets=CALL_S, **make)
         self.in_flight = Gauge("outbox_in_flight", "Deliveries being worked at", **make)
         self.held_bytes = Gauge("outbox_held_bytes", "Bytes of retries held in memory", **make)
         self.held = Gauge("outbox_held", "Retries held in memory", **make)
@@ -111,7 +113,7 @@ def configure_logging(*, level: str, as_json: bool) -> None:
     ]
     structlog.configure(
         processors=[_json_line] if as_json else console,
-        wrapper_class=structlog.make_filtering_bound_logger(numeric),
+        wrapper_class=_bound_logger(numeric),
         logger_factory=_Lines,
         cache_logger_on_first_use=True,
     )
@@ -121,6 +123,33 @@ def configure_logging(*, level: str, as_json: bool) -> None:
     root.handlers[:] = [handler]
     # faust sets the root logger to DEBUG under some flags and discards 9 % of CPU's worth of records.
     root.setLevel(max(numeric, logging.WARNING))
+
+
+def _bound_logger(level: int) -> type[Any]:
+    """structlog's own class, which drops what is below `level`, with an `info` of ours.
+
+    Each attempt writes such a line, and the three functions that it passes make four dicts of its
+    facts: 60,000 instructions a line, 40,000 this way (13 facts; cachegrind).
+    """
+    plain: Any = structlog.make_filtering_bound_logger(level)
+    if level > logging.INFO:
+        return cast("type[Any]", plain)
+
+    class Logger(plain):  # type: ignore[misc]
+        def info(self, event: str, *args: object, **facts: Any) -> None:
+            if args or self._context:
+                super().info(event, *args, **facts)
+                return
+            line: Any = facts
+            line["event"] = event
+            try:
+                for process in self._processors:
+                    line = process(self._logger, "info", line)
+            except structlog.DropEvent:
+                return
+            self._logger.info(line)
+
+    return Logger
 
 
 def _json_line(logger: object, level: str, line: Any) -> str:
@@ -134,9 +163,12 @@ def _json_line(logger: object, level: str, line: Any) -> str:
     if "exc_info" in line:
         line = structlog.processors.format_exc_info(cast("Any", logger), level, line)
     try:
-        return msgspec.json.encode(line, enc_hook=repr).decode()
+        return _encode(line).decode()
     except ValueError:  # half a surrogate pair, as the name of a file may hold
         return json.dumps(line, default=repr)
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 def _now() -> str:

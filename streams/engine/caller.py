@@ -13,7 +13,7 @@ from streams.model.ledger import Row
 from streams.model.target import Target
 from streams.model.verdict import Judgement
 from streams.rules.verdict import judge
-from streams.wire.signatures.signing import Unsigned
+from streams.wire.signatures.signing import Header, Unsigned
 
 
 class HttpCaller:
@@ -38,16 +38,9 @@ class HttpCaller:
         message_id = row.message_id.encode()
         content_type = activity.content_type.encode()
         timestamp_s = self._time.now_ms() // 1000
-        headers = (
-            (b"content-type", content_type),
-            (b"webhook-id", message_id),
-            (b"idempotency-key", message_id),
-            (b"webhook-timestamp", b"%d" % timestamp_s),
-            (b"outbox-attempt", b"%d" % row.attempts),
-            *outfit.headers,
-        )
+        signed: tuple[Header, ...] = ()
         if outfit.signer is not None:
-            headers += outfit.signer.sign(
+            signed = outfit.signer.sign(
                 Unsigned(
                     url=outfit.url,
                     content_type=content_type,
@@ -56,6 +49,15 @@ class HttpCaller:
                     timestamp_s=timestamp_s,
                 )
             )
+        headers = (
+            (b"content-type", content_type),
+            (b"webhook-id", message_id),
+            (b"idempotency-key", message_id),
+            (b"webhook-timestamp", b"%d" % timestamp_s),
+            (b"outbox-attempt", b"%d" % row.attempts),
+            *outfit.headers,
+            *signed,
+        )
         seen = await outfit.poster.post(
             Call(
                 target=outfit.pool_key,

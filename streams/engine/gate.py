@@ -55,6 +55,10 @@ class _Door:
         """How many calls may be under way now."""
         return self.pace.allowed(self.cap)
 
+    def is_open(self, now_ms: int) -> bool:
+        """Whether one more call may be under way."""
+        return self.pace.lets_in(self.cap, self.taken, now_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class StepAside:
@@ -113,37 +117,43 @@ class Gate:
         Returns:
             A slot, at once or after a wait while the target keeps its pace; or how long to stay away.
         """
-        door = self._door(target, cap)
-        if rate_per_s and (away := await self._keep_rate(door, rate_per_s)) is not None:
-            return away
-        step = self._judge(door, ahead=len(door.waiting))
+        now = self._time.monotonic()
+        door = self._door(target, cap, now)
+        if rate_per_s:
+            away = await self._keep_rate(door, rate_per_s, now * 1_000)
+            if away is not None:
+                return away
+            now = self._time.monotonic()
+        # What `pacing.enter` says of most, without what it takes to ask it: the age of the oldest call.
+        if not door.waiting and door.is_open(int(now * 1000)):
+            return self._take(door)
+        step = self._judge(door, now)
         while isinstance(step, Wait):
             slot = await self._wait(door, step.at_most_ms)
             if slot is not None:
                 return slot
             # Our own slowness is no reason to step aside; the target's is.
-            step = self._judge(door, ahead=len(door.waiting))
+            step = self._judge(door, self._time.monotonic())
         return self._take(door) if isinstance(step, Go) else self._aside(door, step.reason)
 
     def keep_away(self, target: str, cap: int, reason: str) -> StepAside:
         """Say how long to stay away from a target that cannot be called for a reason of ours."""
-        door = self._door(target, cap)
+        door = self._door(target, cap, self._time.monotonic())
         return self._aside(door, reason, first_ms=KEY_LOOK_MS, apart_ms=1_000 / LOOKS_PER_S)
 
-    def _door(self, target: str, cap: int) -> _Door:
+    def _door(self, target: str, cap: int, now: float) -> _Door:
         door = self._doors.get(target)
         if door is None:
-            self._forget_idle()
+            self._forget_idle(now)
             door = self._doors[target] = _Door()
         else:
             self._doors.move_to_end(target)
         door.cap = cap
-        door.last_used = self._time.monotonic()
+        door.last_used = now
         return door
 
-    async def _keep_rate(self, door: _Door, rate_per_s: float) -> StepAside | None:
+    async def _keep_rate(self, door: _Door, rate_per_s: float, now_ms: float) -> StepAside | None:
         """Wait for a place within the target's rate, or step aside; a place not used is let pass."""
-        now_ms = self._time.monotonic() * 1_000
         place = reserve(door.rate_free_ms, rate_per_s=rate_per_s, now_ms=now_ms)
         if place is None:
             first_ms = int(door.rate_free_ms - now_ms)
@@ -153,12 +163,11 @@ class Gate:
             await asyncio.sleep(wait_ms / 1_000)
         return None
 
-    def _judge(self, door: _Door, *, ahead: int) -> Go | Wait | Aside:
-        now = self._time.monotonic()
+    def _judge(self, door: _Door, now: float) -> Go | Wait | Aside:
         return enter(
             door.pace,
             running=door.taken,
-            waiting=ahead,
+            waiting=len(door.waiting),
             cap=door.cap,
             oldest_ms=door.oldest_ms(now),
             now_ms=int(now * 1000),
@@ -210,6 +219,7 @@ class Gate:
     def left(self, door: _Door, number: int, answered: bool | None, asked_ms: int | None) -> None:
         """See `Slot.leave`."""
         now = self._time.monotonic()
+        now_ms = int(now * 1000)
         door.taken -= 1
         started = door.calling.pop(number, None)
         if answered is not None and started is not None:
@@ -217,27 +227,21 @@ class Gate:
                 door.pace,
                 answered=answered,
                 took_ms=(now - started) * 1000,
-                now_ms=int(now * 1000),
+                now_ms=now_ms,
                 asked_ms=asked_ms,
             )
         # Who stands in line before a target that is left alone is judged anew when its patience ends.
-        now_ms = int(now * 1000)
-        while (
-            door.waiting
-            and door.taken < door.allowed
-            and not door.pace.is_left_alone(now_ms, door.taken)
-        ):
+        while door.waiting and door.is_open(now_ms):
             turn = door.waiting.popleft()
             if not turn.done():
                 turn.set_result(self._take(door))
 
-    def _forget_idle(self) -> None:
+    def _forget_idle(self, now: float) -> None:
         """Make room for one door more, looking at two.
 
         To walk over all of them for each new one stops the loop once there are many, as a soak found with
         16,000 inboxes within ten minutes.
         """
-        now = self._time.monotonic()
         for _ in range(2):
             if len(self._doors) < self.IDLE_DOORS:
                 return

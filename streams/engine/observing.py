@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
+from streams.engine.durable import durable
 from streams.model.faults import FAULTS
 from streams.model.ledger import Phase
 from streams.wire.observations import (
@@ -97,11 +98,10 @@ class History:
         # A later one of the same delivery takes its place: it lies behind it in the same partition.
         self._unwritten[trigger.key] = appended
 
-    async def written(self, key: bytes) -> None:
-        """Wait until what was written last of this delivery is durable."""
+    def unwritten(self, key: bytes) -> asyncio.Future[int] | None:
+        """What was written last of this delivery, if it is not durable yet; to be asked once."""
         appended = self._unwritten.pop(key, None)
-        if appended is not None and not appended.done():
-            await asyncio.shield(appended)
+        return None if appended is None or appended.done() else appended
 
 
 class ObservingTeller:
@@ -140,7 +140,9 @@ class ObservingOutputs:
     async def follow_up(self, trigger: Trigger, row: Row | None) -> None:
         """See `delivery.Outputs`."""
         await self._outputs.follow_up(trigger, row)
-        await self._history.written(trigger.key)
+        appended = self._history.unwritten(trigger.key)
+        if appended is not None:
+            await durable(appended)
 
     async def put_aside(self, trigger: Trigger, row: Row, wait_ms: int) -> None:
         """See `delivery.Outputs`."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from streams.edge.appender import Appender
 from streams.edge.failpoint import failpoint
+from streams.engine.durable import durable
 from streams.engine.letters import Letters
 from streams.engine.partition import Partition
 from streams.engine.ports import Time
@@ -137,7 +138,7 @@ class FollowUps:
             if row.phase is Phase.DEAD:
                 failpoint("letter_unwritten")
                 await self._letters.write(trigger.partition, activity.key)
-            await asyncio.shield(appended)
+            await durable(appended)
         elif row.phase is Phase.WAITING:
             failpoint("retry_unwritten")
             await self._retries.write(trigger, _item(trigger, row), row.due_ms)
@@ -156,14 +157,14 @@ class FollowUps:
 
     async def tell(self, partition: Partition, activity_key: bytes, receipt: Receipt) -> None:
         """Write a receipt that no trigger stands behind: `duplicate`, `conflict`, a cancelled delivery."""
-        await asyncio.shield(self._kafka.append_receipt(partition.index, activity_key, receipt))
+        await durable(self._kafka.append_receipt(partition.index, activity_key, receipt))
 
     async def reject(self, record: Rejected) -> None:
         """Dead-letter a record that cannot be read, its bytes to quarantine (C-14); done when durable."""
         key = record.position.encode()
         appender, topics = self._kafka.appender, self._kafka.topics
         kept = [
-            asyncio.shield(
+            durable(
                 appender.append(
                     topics.quarantine, record.partition, key=key, value=part, headers=headers
                 )
@@ -173,7 +174,7 @@ class FollowUps:
         letter = encode_dead_letter(record.letter(self._time.now_ms()))
         # No `ledger-offset` header: no row stands behind it, so reading it back changes nothing.
         told = appender.append(topics.dead_letters, record.partition, key=key, value=letter)
-        await asyncio.gather(*kept, asyncio.shield(told))
+        await asyncio.gather(*kept, durable(told))
 
 
 def _in_parts(value: bytes) -> list[tuple[bytes, list[tuple[str, bytes]]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -33,16 +33,10 @@ class Teller:
         self._metrics = metrics
         self._sent_every = sent_every
         self._sent = 0
-        self._attempts: dict[tuple[str, str], Any] = {}
 
     def attempted(self, trigger: Trigger, row: Row, judgement: Judgement, settled: Row) -> None:
         """See `delivery.Telling`."""
-        label = (judgement.verdict, judgement.code)
-        counter = self._attempts.get(label)
-        if counter is None:
-            verdict, code = judgement.verdict.value, judgement.code
-            counter = self._attempts[label] = self._metrics.attempts.labels(verdict, code)
-        counter.inc()
+        self._metrics.attempts.count(judgement.verdict, judgement.code)
         if judgement.verdict is Verdict.SENT:
             self._sent += 1
             if not self._sent_every or (self._sent - 1) % self._sent_every:

@@ -102,6 +102,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return now_ms < self.open_until_ms or (running > 0 and not self.asks)
 
+    def lets_in(self, cap: int, running: int, now_ms: int) -> bool:
+        """Whether one more may call it now: where nobody waits, whether `enter` says `Go`."""
+        return running < self.allowed(cap) and not self.is_left_alone(now_ms, running)
+
 
 class Go(msgspec.Struct, frozen=True):
     """Call now."""

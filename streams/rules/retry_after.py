@@ -68,9 +68,11 @@ def is_malformed(values: tuple[str, ...]) -> bool:
 
     It is a singleton: one number of whole seconds, or one date.
     """
+    if not values:
+        return False
     members = [member for value in values for member in _members(value)]
     if len(members) != 1:
-        return len(values) > 0
+        return True
     return "." in members[0] or _member_ms(members[0], 0) is None
 
 

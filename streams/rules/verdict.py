@@ -40,6 +40,9 @@ STATUSES: Final[Mapping[int, Verdict]] = MappingProxyType(
 )
 """Spec §3 for every status that fits in three digits, before a target has its say."""
 
+_CODES: Final = {status: f"http_{status}" for status in STATUSES}
+"""Made once: the code is looked up in six tables, and a text that is new has to be hashed for it."""
+
 STAGES: Final[Mapping[Stage, tuple[Verdict, FailurePhase]]] = MappingProxyType(
     {
         Stage.ADDRESS: (Verdict.REFUSED, FailurePhase.ADMISSION),
@@ -83,7 +86,7 @@ def judge(observation: Observation, target: Target) -> Judgement:
     verdict = _verdict_of(status, observation, target)
     return Judgement(
         verdict=verdict,
-        code=f"http_{status}",
+        code=_CODES.get(status) or f"http_{status}",
         phase=PHASES.get(verdict),
         status=status,
         retry_after=observation.retry_after if verdict in _RETURNING else (),

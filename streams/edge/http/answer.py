@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Final
 
 import httptools
@@ -26,6 +27,14 @@ NOTHING_WANTED: Final = Wanted()
 
 _PROTOCOL: Final = b"HTTP/1."  # llhttp also takes HTTP/0.9, HTTP/2.0, RTSP and ICE
 
+_RETRY_AFTER: Final = b"retry-after"
+
+_PLAIN_BYTES_MAX: Final = 4_096
+"""A longer piece is not looked through for what `Answer._is_plain` looks for."""
+
+_FINAL: Final = tuple(b"%b%d %d" % (_PROTOCOL, minor, x) for minor in (1, 0) for x in range(2, 6))
+"""How an answer begins that no interim one comes before."""
+
 
 class _Stopped(Exception):  # noqa: N818  # leaves the parser; never seen outside this module
     """Ends the parsing of an answer whose outcome is settled."""
@@ -33,6 +42,10 @@ class _Stopped(Exception):  # noqa: N818  # leaves the parser; never seen outsid
 
 class Answer:
     """Reads the answers of one connection, one after the other.
+
+    By one of two parsers, which differ in nothing but that the plain one names no headers. Where none
+    is kept, as the bytes show (`_is_plain`), a call takes 66,500 instructions in place of 72,900
+    (five headers, no socket; cachegrind).
 
     Attributes:
         has_begun: A byte of the answer came.
@@ -44,41 +57,56 @@ class Answer:
     """
 
     __slots__ = (
-        "_body", "_body_left", "_head_left", "_interim", "_message_id", "_parser", "_prefix",
-        "_retry_after", "_status", "_wanted",
+        "_body", "_body_left", "_head_left", "_interim", "_message_id", "_naming", "_parser",
+        "_plain", "_prefix", "_retry_after", "_status", "_wanted",
         "fault", "has_begun", "has_head", "is_clean", "is_settled",
     )  # fmt: skip
 
     _body: list[bytes] | None
     _message_id: str | None
     _prefix: bytes
-    _retry_after: list[str]
+    _retry_after: tuple[str, ...]
     _wanted: Wanted
     fault: Fault | None
 
     def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+        self._naming = self._parser = httptools.HttpResponseParser(self)
+        nameless = SimpleNamespace(
+            on_message_begin=self.on_message_begin,
+            on_headers_complete=self.on_headers_complete,
+            on_body=self.on_body,
+            on_message_complete=self.on_message_complete,
+        )
+        self._plain = httptools.HttpResponseParser(nameless)
+        self._status = self._interim = 0
+        self._head_left = HEAD_BYTES_MAX
         self.expect(NOTHING_WANTED)
 
     def expect(self, wanted: Wanted) -> None:
         """Forget the last answer and wait for the next."""
         self.has_begun = self.has_head = self.is_settled = self.is_clean = False
-        self.fault = None
+        self.fault = self._message_id = None
         self._wanted = wanted
-        self._status = self._interim = 0
-        self._retry_after = []
-        self._message_id = None
+        self._retry_after = ()
         self._body = None if wanted.pointer is None else []
         self._prefix = b""
-        self._head_left = HEAD_BYTES_MAX
         self._body_left = BODY_BYTES_MAX
 
     def feed(self, view: memoryview) -> bool:
         """Take at most 64 KiB that came in; say whether the answer is settled."""
-        if not self.has_begun or self._prefix:
+        if not self.has_begun:
             self.has_begun = True
+            if self._is_plain(view):
+                self._parser = self._plain
+                self._parse(view)
+                return self.is_settled
+            self._parser = self._naming
+            self._interim = 0
+            self._head_left = HEAD_BYTES_MAX
             if not self._is_http(view):
                 return self.settle("protocol_malformed")
+        elif self._prefix and not self._is_http(view):
+            return self.settle("protocol_malformed")
         if self.has_head or len(view) <= self._head_left:
             self._parse(view)
         elif self._parse(view[: self._head_left]):
@@ -107,7 +135,7 @@ class Answer:
             self._body = None
         return Observation(
             status=self._status,
-            retry_after=tuple(self._retry_after),
+            retry_after=self._retry_after,
             provider_message_id=found,
             duration_ms=duration_ms,
         )
@@ -124,8 +152,8 @@ class Answer:
         if self.has_head:
             return
         size = len(name)
-        if size == 11 and name.lower() == b"retry-after":
-            self._retry_after.append(value.decode("latin-1").strip())
+        if size == len(_RETRY_AFTER) and name.lower() == _RETRY_AFTER:
+            self._retry_after += (value.decode("latin-1").strip(),)
         header = self._wanted.header
         if size == len(header) and self._message_id is None and name.lower() == header:
             self._message_id = message_id(value.decode("latin-1").strip())
@@ -161,10 +189,27 @@ class Answer:
             self.is_settled = True
             self.is_clean = self._parser.should_keep_alive() and self._status != MISDIRECTED
             return
-        self._retry_after.clear()
+        self._retry_after = ()
         self._message_id = None
 
     # ── Within ───────────────────────────────────────────────────────────────────────────────────
+
+    def _is_plain(self, view: memoryview) -> bool:
+        """Whether an answer that begins with `view` holds no header that is kept.
+
+        So it is where the whole of a final head is there and does not have such a name in it anywhere:
+        llhttp takes no name that is folded or written otherwise. An interim answer may be followed by
+        a head that is not there yet.
+        """
+        if len(view) > _PLAIN_BYTES_MAX:
+            return False
+        text = bytes(view)
+        # By `find`: `in` asks first whether it was given a number, 1,000 instructions each (cachegrind).
+        if not text.startswith(_FINAL) or text.find(b"\r\n\r\n") < 0:
+            return False
+        text = text.lower()
+        header = self._wanted.header
+        return text.find(_RETRY_AFTER) < 0 and (not header or text.find(header) < 0)
 
     def _is_http(self, view: memoryview) -> bool:
         """Whether the answer so far can be HTTP/1.x; gathers a prefix that comes in pieces."""

@@ -38,7 +38,7 @@ class Connection(asyncio.BufferedProtocol):
         lane: Whose share of the pool this connection counts for.
         origin: What it is connected to.
         context: The TLS context it was made with; None for http.
-        idle_since: Loop time at which it last became idle.
+        idle_since: Loop time at which its last call ended.
     """
 
     __slots__ = (
@@ -117,9 +117,10 @@ class Connection(asyncio.BufferedProtocol):
         failpoint("in_call")
         return waiter
 
-    def observe(self, *, duration_ms: int) -> Observation:
+    def observe(self, *, now: float, duration_ms: int) -> Observation:
         """Say what the call saw, once the future of `send` is done."""
         self._used = True
+        self.idle_since = now
         return self._answer.observation(duration_ms=duration_ms)
 
     def close(self) -> None:

@@ -134,11 +134,9 @@ class Pool:
         if self._starved or lane.limits.max_idle == 0:
             connection.close()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
         lane.idle.append(connection)
         if self._sweep is None:
-            self._sweep = loop.call_later(SWEEP_S, self._drop_idle)
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._drop_idle)
 
     def forget(self, connection: Connection) -> None:
         """Free the place of a connection that was closed."""

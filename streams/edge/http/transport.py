@@ -76,7 +76,8 @@ class Transport:
         except BaseException:
             connection.close()
             raise
-        seen = connection.observe(duration_ms=int((loop.time() - started) * 1_000))
+        ended = loop.time()
+        seen = connection.observe(now=ended, duration_ms=int((ended - started) * 1_000))
         self._pool.give_back(connection)
         return seen
 

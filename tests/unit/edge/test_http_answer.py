@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from streams.edge.http.answer import HEAD_BYTES_MAX, Answer
+from streams.edge.http.call import Wanted
 from streams.edge.http.connection import Connection
 from streams.model.faults import fault_of
 from streams.model.observation import Observation
@@ -52,6 +53,66 @@ def test_a_head_at_the_bound_is_read_with_the_body_behind_it():
 
     assert Observation(status=200) == answer.observation(duration_ms=0)
     assert answer.is_clean
+
+
+ANSWERS = [
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\nX-Id: m1\r\nContent-Length: 2\r\n\r\nok",
+    b"HTTP/1.0 204 \r\nx-ID: m1\r\nx-id: m2\r\n\r\n",
+    b"HTTP/1.1 503 No\r\nRETRY-AFTER: 7\r\nretry-after:8\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nX: retry-after\r\nContent-Length: 11\r\n\r\nx-id: stray",
+    b"HTTP/1.1 200 OK\r\nX: a\r\n folded\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Id: m1\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end",
+    b"HTTP/1.1 421 No\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n",
+    b"HTTP/1.1 200 OK\r\nNo colon\r\n\r\n",
+    b"HTTP/1.1 2xx OK\r\n\r\n",
+    b"HTTP/1.1 200 OK\n\nHTTP/1.1 200 OK\r\n\r\n",
+    b"HTTP/1.1 103 Hints\r\nRetry-After: 1\r\n\r\nHTTP/1.1 200 OK\r\nX-Id: m1\r\n\r\n",
+    b"HTTP/1.1 101 Switch\r\nUpgrade: x\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nX: " + b"x" * 5_000 + b"\r\nX-Id: m1\r\nContent-Length: 0\r\n\r\n",
+]
+
+
+def told(answer: Answer, wanted: Wanted, *pieces: bytes) -> tuple[object, ...]:
+    answer.expect(wanted)
+    for piece in pieces:
+        answer.feed(memoryview(piece))
+    is_settled = answer.is_settled
+    answer.settle("read_closed")
+    return answer.observation(duration_ms=1), is_settled, answer.is_clean, answer.has_head
+
+
+@pytest.mark.parametrize("wanted", [Wanted(), Wanted(header=b"x-id"), Wanted(pointer=("id",))])
+@pytest.mark.parametrize("whole", ANSWERS)
+def test_an_answer_that_comes_at_once_is_what_it_is_in_pieces(whole, wanted):
+    """Where no header of it is kept the parser names none; nothing else may come of that."""
+    first, second = Answer(), Answer()
+
+    assert told(second, wanted, whole[:1], whole[1:]) == told(first, wanted, whole)
+    if first.is_clean:  # then its connection carries another, by the same parsers
+        assert told(second, wanted, whole[:1], whole[1:]) == told(first, wanted, whole)
+
+
+@pytest.mark.parametrize("cut", [20, 40, 60])
+def test_a_header_that_is_not_there_yet_is_kept_when_it_comes(cut):
+    """What is kept of an answer is decided by its whole head, or it is looked for header by header."""
+    whole = b"HTTP/1.1 503 No\r\nX: 1\r\nRetry-After: 7\r\nX-Id: m1\r\nContent-Length: 0\r\n\r\n"
+
+    answer = fed(whole[:cut], whole[cut:])
+
+    assert Observation(status=503, retry_after=("7",)) == answer.observation(duration_ms=0)
+
+
+def test_one_answers_headers_are_not_the_next_ones():
+    """A connection carries many answers; what the last one asked for is not asked for again."""
+    answer = fed(b"HTTP/1.1 503 No\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n")
+
+    answer.expect(Wanted())
+    answer.feed(memoryview(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+
+    assert Observation(status=200) == answer.observation(duration_ms=0)
 
 
 class Socket(asyncio.Transport):

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from streams.edge.telemetry import configure_logging
 
@@ -76,6 +77,37 @@ def test_an_exception_is_told_with_its_traceback(capsys):
     (line,) = told(capsys)
     assert "ValueError: why" in str(line["exception"])
     assert "error" == line["level"]
+
+
+def test_an_info_line_is_put_together_as_every_other_is(capsys):
+    """It has a way of its own (`_bound_logger`), which nobody who reads it may notice."""
+    configure_logging(level="INFO", as_json=True)
+    log, bound = logger(), logger().bind(worker="w1")
+
+    for write in (log.info, log.warning, bound.info, bound.warning):
+        write("event %d %s", 1, "x", b=1, a=None)
+        write("event", b=1, level="none", timestamp="never")
+
+    lines = [list(line.items()) for line in told(capsys)]
+    unlike = [
+        [(key, value) for key, value in line if key not in ("level", "timestamp")] for line in lines
+    ]
+    assert unlike[2:4] + unlike[6:8] == unlike[0:2] + unlike[4:6]
+    keys = [[key for key, _ in line] for line in lines]
+    assert keys[2:4] + keys[6:8] == keys[0:2] + keys[4:6]
+    assert ["event 1 x", "event"] == [dict(line)["event"] for line in lines[:2]]
+    assert ["info", "warning"] * 2 == [dict(line)["level"] for line in lines[::2]]
+
+
+def test_an_info_line_can_be_caught(capsys):
+    """As structlog's own can, for whose tests it is."""
+    configure_logging(level="INFO", as_json=True)
+
+    with capture_logs() as lines:
+        logger().info("event", a=1)
+
+    assert [{"event": "event", "a": 1, "log_level": "info"}] == lines
+    assert [] == told(capsys)
 
 
 def test_people_get_lines_of_their_own(capsys):

@@ -114,6 +114,10 @@ class Lines:
     def __getattr__(self, level: str) -> Callable[..., None]:
         return lambda event, **fields: self.seen.append((level, event, fields))
 
+    def bind(self) -> Lines:
+        """Nothing is bound to it: the same, as structlog's."""
+        return self
+
     def of(self, event: str) -> list[dict[str, Any]]:
         """The fields of every line of an event."""
         return [fields for _, name, fields in self.seen if name == event]

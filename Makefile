@@ -29,7 +29,7 @@ export UV_COMPILE_BYTECODE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test demo chaos soak mutants bench bench-smoke bench-profile image chart clean
+.PHONY: help setup format lint test demo chaos soak mutants bench bench-smoke bench-bytecodes bench-profile image chart clean
 
 help: ## Say what each target does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' "$(HERE)Makefile"
@@ -67,6 +67,9 @@ bench: setup ## Run the benchmark suite (ONLY=name, SCALE=0.1); each figure is a
 
 bench-smoke: setup ## See that every benchmark still runs, with next to no work; no number of it counts.
 	@$(IN) .venv/bin/python -m tests.bench --scale 0.02 $(addprefix --only ,$(ONLY)) $(ARGS)
+
+bench-bytecodes: setup ## Count the bytecodes that a delivery runs, by function, into docs/bench: no noise.
+	@$(IN) .venv/bin/python -m tests.bench.bytecodes $(ARGS)
 
 bench-profile: setup ## Record a flame graph of a busy worker, and the largest shares, into docs/bench.
 	@$(IN) .venv/bin/python -m tests.bench.flame $(ARGS)

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -90,14 +90,22 @@ class World:
         record = Record(0, f"default/{TARGET}".encode(), encode_target(target))
         await self.preload(self.topics.targets, [record])
 
-    def start(self, name: str = "w1", *, folder: str | None = None, **settings: object) -> Worker:
+    def start(
+        self,
+        name: str = "w1",
+        *,
+        folder: str | None = None,
+        command: Sequence[str] | None = None,
+        **settings: object,
+    ) -> Worker:
         """Start a worker.
 
         Args:
             name: Its worker id.
             folder: Its data directory's name; the same one twice keeps what was folded.
+            command: What runs it, if not `outbox worker` itself.
         """
-        worker = Worker(name, *self._place(name, folder, settings))
+        worker = Worker(name, *self._place(name, folder, settings), command=command)
         self._services.append(worker)
         return worker
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streams.model.observation import Stage
     from streams.model.verdict import Judgement
 
+_CLAIMED: Final = Phase.CLAIMED
 _STAGES: Final[dict[str, Stage]] = {code: note.fault.stage for code, note in FAULTS.items()}
 
 
@@ -115,7 +116,7 @@ class ObservingTeller:
         """See `delivery.Telling`."""
         self._telling.attempted(trigger, row, judgement, settled)
         # What is turned away was never claimed, so nothing was called.
-        source = ATTEMPT if row.phase is Phase.CLAIMED else DECISION
+        source = ATTEMPT if row.phase is _CLAIMED else DECISION
         self._history.write(trigger, source, judgement, settled)
 
     def put_aside(self, trigger: Trigger, reason: str, wait_ms: int) -> None:

@@ -25,6 +25,8 @@ PART_BYTES: Final = 1024 * 1024
 """A quarantined value goes on in a further record from here: one that was compressed on its way in can
 be larger than any topic takes, and must stop no partition (C-14)."""
 
+_DEAD: Final = Phase.DEAD
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTopics:
@@ -135,7 +137,7 @@ class FollowUps:
         receipt = receipt_of(row, activity.activity_id, activity.tenant)
         if receipt is not None:
             appended = self._kafka.append_receipt(trigger.partition.index, activity.key, receipt)
-            if row.phase is Phase.DEAD:
+            if row.phase is _DEAD:
                 failpoint("letter_unwritten")
                 await self._letters.write(trigger.partition, activity.key)
             await durable(appended)

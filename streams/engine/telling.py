@@ -21,6 +21,8 @@ NAMED_TARGETS: Final = 10
 ID_BYTES: Final = 200
 """How much of an activity ID stands in a log line."""
 
+_SENT: Final = Verdict.SENT
+
 
 class Teller:
     """Implements `delivery.Telling`.
@@ -37,7 +39,7 @@ class Teller:
     def attempted(self, trigger: Trigger, row: Row, judgement: Judgement, settled: Row) -> None:
         """See `delivery.Telling`."""
         self._metrics.attempts.count(judgement.verdict, judgement.code)
-        if judgement.verdict is Verdict.SENT:
+        if judgement.verdict is _SENT:
             self._sent += 1
             if not self._sent_every or (self._sent - 1) % self._sent_every:
                 return

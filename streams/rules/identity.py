@@ -74,7 +74,9 @@ def canonical_json(text: bytes) -> bytes | None:
         return _exact_form(text)
     if form != text and _quotes(form) != _quotes(text):
         return None  # a string was lost on the way: one of two equal names
-    if _SIXTEEN_DIGITS in form.translate(_DIGITS_TO_ZERO) and _BIG_INTEGER.search(form):
+    # By `find`: `in` tries what it is given as a number first, 2,700 instructions each time (cachegrind).
+    zeroed = form.translate(_DIGITS_TO_ZERO)
+    if zeroed.find(_SIXTEEN_DIGITS) >= 0 and _BIG_INTEGER.search(form):
         return _exact_form(text)
     if not form.isascii() and _BEYOND_BMP.search(form):
         return _exact_form(text)  # RFC 8785 sorts by UTF-16 units, msgspec by code points (G09)
@@ -90,7 +92,7 @@ def _exact_form(text: bytes) -> bytes | None:
 
 def _quotes(text: bytes) -> int:
     """How many quotation marks open or close a string."""
-    if b"\\" in text:
+    if text.find(b"\\") >= 0:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     return text.count(b'"')
 

@@ -57,6 +57,9 @@ COOL_MAX_MS: Final = 30_000
 ASK_MAX_MS: Final = 600_000
 """The longest that one target's `Retry-After` keeps deliveries other than its own away."""
 
+_AMBIGUOUS_POST_CALL: Final = FailurePhase.AMBIGUOUS_POST_CALL
+_RETRY: Final = Verdict.RETRY
+
 SMALLEST_SHARE: Final = 1 / 64
 SHARE_STEP: Final = 1 / 64
 """What one answer gives back of the connections that a target's 429 took away: from one call at a time
@@ -213,7 +216,7 @@ def is_there(seen: Judgement) -> bool:
     """
     if seen.status:
         return True
-    was_called = seen.phase is FailurePhase.AMBIGUOUS_POST_CALL
+    was_called = seen.phase is _AMBIGUOUS_POST_CALL
     return was_called and not seen.code.endswith("_timeout")
 
 
@@ -229,7 +232,7 @@ def asks_to_wait(seen: Judgement, now_ms: int) -> int | None:
     Returns:
         None where it asks for nothing.
     """
-    if seen.verdict is not Verdict.RETRY or not seen.status:
+    if seen.verdict is not _RETRY or not seen.status:
         return None
     asked = wait_ms(seen.retry_after, now_ms)
     if asked is None:

@@ -70,6 +70,10 @@ OVERRIDES: Final = frozenset({Verdict.SENT, *PHASES})
 """What `Target.verdicts` may say of a status (C-04); whoever reads a target checks against it."""
 
 
+_SENT: Final = Verdict.SENT
+_REFUSED: Final = Verdict.REFUSED
+_AMBIGUOUS: Final = Verdict.AMBIGUOUS
+
 _RETURNING: Final = frozenset({Verdict.RETRY, Verdict.AMBIGUOUS})
 """Verdicts after which a further call may come: it honours what the target asked for (D-018)."""
 
@@ -90,8 +94,8 @@ def judge(observation: Observation, target: Target) -> Judgement:
         phase=PHASES.get(verdict),
         status=status,
         retry_after=observation.retry_after if verdict in _RETURNING else (),
-        disables_target=status == GONE and verdict is Verdict.REFUSED,
-        provider_message_id=(observation.provider_message_id if verdict is Verdict.SENT else None),
+        disables_target=status == GONE and verdict is _REFUSED,
+        provider_message_id=(observation.provider_message_id if verdict is _SENT else None),
         duration_ms=observation.duration_ms,
     )
 
@@ -121,4 +125,4 @@ def _verdict_of(status: int, observation: Observation, target: Target) -> Verdic
     # The field alone says "I refused this, come back": a value we cannot read does not unsay it.
     if status == SERVICE_UNAVAILABLE and any(v.strip() for v in observation.retry_after):
         return Verdict.RETRY
-    return STATUSES.get(status, Verdict.AMBIGUOUS)
+    return STATUSES.get(status, _AMBIGUOUS)

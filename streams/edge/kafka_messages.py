@@ -112,7 +112,7 @@ def _read_fetched(cls: type[Any], data: BytesIO) -> Any:
         topics = []
         for _ in range(count):
             topic, at = _read_topic(raw, at)
-            (parts, at) = _read_fetched_parts(raw, at)
+            parts, at = _read_fetched_parts(raw, at)
             topics.append((topic, parts))
     except error as short:
         raise _cut_off(cls) from short
@@ -122,8 +122,9 @@ def _read_fetched(cls: type[Any], data: BytesIO) -> Any:
 def _read_fetched_parts(raw: bytes, at: int) -> tuple[list[Any], int]:
     """The partitions of one topic, but for those of which there is nothing new, and where they end.
 
-    Those are most, with a place in each answer because aiokafka keeps no fetch session, and cost it as much
-    again as to read them. All that it would learn of one is its end, for which nobody here asks a consumer.
+    Those are most: aiokafka keeps no fetch session, so that each has a place in every answer, and what it
+    does with one costs more than to read it. It would learn where the partition ends, which nobody here
+    asks of a consumer.
     """
     (count,) = _COUNT.unpack_from(raw, at)
     at += _COUNT.size

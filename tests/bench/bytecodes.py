@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import re
 import sys
 import threading
@@ -22,11 +21,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-import uvloop
-
 from streams.__main__ import main as outbox
 from tests.bench.preload import activities
 from tests.bench.proc import BenchError, machine
+from tests.bench.single import told
 from tests.bench.stage import TARGET, in_flight, stage
 from tests.bench.suite import Suite
 
@@ -49,13 +47,7 @@ def main() -> int:
     chosen = arguments.parse_args()
     if chosen.traced is not None:
         return Tracer(chosen.traced, chosen.deliveries).run_worker()
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    try:
-        print(uvloop.run(_count(chosen.deliveries, chosen.out)))
-    except BenchError as error:
-        print(f"nothing counted: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return told(_count(chosen.deliveries, chosen.out), missing="count")
 
 
 class Tracer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import shutil
 import sys
 from collections import Counter
@@ -19,11 +18,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
-import uvloop
-
 from tests.bench.children import START_S, Worker, clean_environment
 from tests.bench.preload import activities
 from tests.bench.proc import BenchError, machine
+from tests.bench.single import told
 from tests.bench.stage import TARGET, in_flight, stage
 from tests.bench.suite import Suite
 from tests.bench.watch import Watch
@@ -43,13 +41,7 @@ def main() -> int:
     arguments.add_argument("--seconds", type=int, default=8, help="of each of the two recordings")
     arguments.add_argument("--out", type=Path, default=ROOT / "docs" / "bench")
     chosen = arguments.parse_args()
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    try:
-        print(uvloop.run(_profile(chosen.seconds, chosen.out)))
-    except BenchError as error:
-        print(f"no profile: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return told(_profile(chosen.seconds, chosen.out), missing="profile")
 
 
 async def _profile(seconds: int, out: Path) -> str:

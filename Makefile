@@ -32,7 +32,7 @@ export UV_COMPILE_BYTECODE := 1
 .PHONY: help setup format lint test demo chaos soak mutants bench bench-smoke bench-bytecodes bench-profile image chart clean
 
 help: ## Say what each target does.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' "$(HERE)Makefile"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' "$(HERE)Makefile"
 
 setup: $(STAMP) ## Make .venv with the outbox command and all that the tests need; quick when nothing changed.
 

@@ -16,17 +16,13 @@ import re
 import sys
 import threading
 from collections import Counter
-from contextlib import AsyncExitStack
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
 from streams.__main__ import main as outbox
-from tests.bench.preload import activities
 from tests.bench.proc import BenchError, machine
-from tests.bench.single import told
-from tests.bench.stage import TARGET, in_flight, stage
-from tests.bench.suite import Suite
+from tests.bench.single import backlog, told
 
 ROOT: Final = Path(__file__).parents[2]
 WARM: Final = 500
@@ -97,14 +93,8 @@ class Tracer:
 
 async def _count(deliveries: int, out: Path) -> str:
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
-    async with stage() as there, AsyncExitStack() as closing:
-        suite = Suite(stage=there, scale=1.0, closing=closing)
-        place = await closing.enter_async_context(suite.receiver())
-        world = await closing.enter_async_context(there.world(**in_flight(64)))
-        await world.register(place.url("/ok"))
-        records = activities("p", 2 * WARM + deliveries, [TARGET])
-        await world.preload(world.topics.outbox, records)
-        file = there.folder / "bytecodes.json"
+    async with backlog(2 * WARM + deliveries) as (suite, _place, world):
+        file = world.stage.folder / "bytecodes.json"
         suite.say(f"tracing {WARM + deliveries:,} deliveries")
         worker = world.start(command=_command(file, deliveries))
         for _ in range(int(ENDS_S / 0.2)):
@@ -116,9 +106,9 @@ async def _count(deliveries: int, out: Path) -> str:
             raise BenchError(f"not done after {ENDS_S:.0f} s:\n{worker.tail()}")
         worker.kill()  # what it would do until its end is of no interest
         counted = json.loads(await asyncio.to_thread(file.read_text))
-    told = told_of(counted, deliveries)
-    await asyncio.to_thread((out / "bytecodes.txt").write_text, told)
-    return told
+    shares = _shares(counted, deliveries)
+    await asyncio.to_thread((out / "bytecodes.txt").write_text, shares)
+    return shares
 
 
 def _command(file: Path, deliveries: int) -> tuple[str, ...]:
@@ -126,7 +116,7 @@ def _command(file: Path, deliveries: int) -> tuple[str, ...]:
     return (*traced, "--deliveries", str(deliveries))
 
 
-def told_of(counted: dict[str, int], deliveries: int) -> str:
+def _shares(counted: dict[str, int], deliveries: int) -> str:
     """The total, and the largest shares by file and by function, each per delivery."""
     files: Counter[str] = Counter()
     for function, count in counted.items():

@@ -14,16 +14,12 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 from tests.bench.children import START_S, Worker, clean_environment
-from tests.bench.preload import activities
 from tests.bench.proc import BenchError, machine
-from tests.bench.single import told
-from tests.bench.stage import TARGET, in_flight, stage
-from tests.bench.suite import Suite
+from tests.bench.single import backlog, told
 from tests.bench.watch import Watch
 
 ROOT: Final = Path(__file__).parents[2]
@@ -46,28 +42,21 @@ def main() -> int:
 
 async def _profile(seconds: int, out: Path) -> str:
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
-    async with stage() as there, AsyncExitStack() as closing:
-        suite = Suite(stage=there, scale=1.0, closing=closing)
-        place = await closing.enter_async_context(suite.receiver())
-        world = await closing.enter_async_context(there.world(**in_flight(64)))
-        await world.register(place.url("/ok"))
-        count = PER_S_MOST * 2 * seconds
-        suite.say(f"preloading {count:,} activities")
-        records = activities("p", count, [TARGET])
-        await world.preload(world.topics.outbox, records)
+    count = PER_S_MOST * 2 * seconds
+    async with backlog(count) as (suite, place, world):
         worker = world.start()
         async with Watch(world, {"worker": [worker]}) as watch:
             await watch.until(count // 50)
             suite.say("recording")
             await _record(worker, "flamegraph", out / "profile.svg", seconds)
-            raw = there.folder / "profile.raw"
+            raw = world.stage.folder / "profile.raw"
             await _record(worker, "raw", raw, seconds)
             if await watch.count(world.topics.receipts) >= count:
                 raise BenchError("the backlog was delivered before the recording ended")
         worker.kill()  # a clean end would deliver what is in flight; nothing here is kept
-        told = _shares(raw.read_text().splitlines(), place.kind)
-    await asyncio.to_thread((out / "profile.txt").write_text, told)
-    return told
+        shares = _shares(raw.read_text().splitlines(), place.kind)
+    await asyncio.to_thread((out / "profile.txt").write_text, shares)
+    return shares
 
 
 async def _record(worker: Worker, form: str, file: Path, seconds: int) -> None:

@@ -16,10 +16,8 @@ import uvloop
 from aiokafka.errors import KafkaError
 
 from streams.app.parts import Parts
-from streams.edge.fetched import unpack_cheaply
-from streams.edge.fetches import ask_cheaply
+from streams.edge.clients import tune_clients
 from streams.edge.health import HealthServer
-from streams.edge.kafka_messages import speak_quickly
 from streams.edge.watchdog import Watchdog, end_process
 from streams.errors import FatalError, StreamsError, TopicsError
 from streams.settings import Settings
@@ -165,9 +163,7 @@ def run_worker(settings: Settings) -> int:
     Raises:
         StreamsError: it could not be started, and why.
     """
-    unpack_cheaply()
-    ask_cheaply()
-    speak_quickly()
+    tune_clients()
     # What is loaded by now stays for good: no collection need walk over it. With that and a threshold
     # above what deliveries in flight hold, collections take 1 µs of a delivery, which were 22 to 30
     # (timed by gc.callbacks, 20,000 deliveries in process).

@@ -34,11 +34,9 @@ from streams.api.redriving import Redriver
 from streams.api.server import Listen, serve, serve_pages
 from streams.api.view import View
 from streams.api.writer import AuditedWriter
+from streams.edge.clients import tune_clients
 from streams.edge.clock import Clock
 from streams.edge.cluster import partitions_of
-from streams.edge.fetched import unpack_cheaply
-from streams.edge.fetches import ask_cheaply
-from streams.edge.kafka_messages import speak_quickly
 from streams.edge.secrets import read_secret
 from streams.errors import FatalError, SettingsError
 from streams.settings import Settings
@@ -78,9 +76,7 @@ async def run(settings: Settings, listen: Listen) -> None:
     Raises:
         StreamsError: Kafka, the files or the address are not to be had, or a setting is wrong.
     """
-    unpack_cheaply()
-    ask_cheaply()
-    speak_quickly()
+    tune_clients()
     providers = read_providers(settings.api_providers, read_secret)
     options, t = settings.kafka_options(), names(settings.prefix)
     partitions = await partitions_of(options, t.ledger)

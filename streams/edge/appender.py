@@ -171,9 +171,8 @@ class Appender:
         batch = lane.batches[-1] if lane.batches else self._begin(lane)
         if batch.pack(batch.count, timestamp_ms, key, value, list(headers)) is None:
             batch = self._begin(lane)
-            batch.pack(
-                0, timestamp_ms, key, value, list(headers)
-            )  # which takes a first, of any size
+            # It takes a first record of any size.
+            batch.pack(0, timestamp_ms, key, value, list(headers))
         batch.count += 1
         return batch.future
 

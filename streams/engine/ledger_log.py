@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +10,7 @@ from aiokafka import ConsumerRecord
 
 from streams.edge.appender import Appender
 from streams.edge.log import Tail
+from streams.engine.durable import durable
 from streams.model.ledger import Kind
 from streams.rules.fold import LedgerRecord
 from streams.rules.identity import activity_key_of
@@ -50,7 +50,7 @@ class KafkaLedger:
 
     async def report_late(self, report: LateReport) -> None:
         """See `ports.LedgerLog`."""
-        await asyncio.shield(
+        await durable(
             self.appender.append(
                 self.commands,
                 self.partition,

@@ -82,7 +82,7 @@ class Partition(Leading):
             spawn=spawn,
         )
 
-    # -- no further ------------------------------------------------------------------------
+    # -- ends ---------------------------------------------------------------------------------
 
     def revoke(self) -> None:
         """Stop claiming at once; whoever waits for a fold learns that it may not come."""

@@ -106,7 +106,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return now_ms < self.open_until_ms or (running > 0 and not self.asks)
 
     def lets_in(self, cap: int, running: int, now_ms: int) -> bool:
-        """Whether one more may call it now: where nobody waits, whether `enter` says `Go`."""
+        """Whether one more may call it now, if nobody waits for it."""
         return running < self.allowed(cap) and not self.is_left_alone(now_ms, running)
 
 
@@ -137,12 +137,11 @@ def enter(
         cap: The target's connections.
         oldest_ms: Age of its oldest call under way; a hanging target shows here first.
     """
+    if not waiting and pace.lets_in(cap, running, now_ms):
+        return Go()
     if pace.is_left_alone(now_ms, running):
         return Aside("target_asks_to_wait" if pace.asks else "target_down")
-    cap = pace.allowed(cap)
-    if running < cap and not waiting:
-        return Go()
-    if _lasts_ms(pace, oldest_ms) * (waiting + 1) / cap > PATIENCE_MS:
+    if _lasts_ms(pace, oldest_ms) * (waiting + 1) / pace.allowed(cap) > PATIENCE_MS:
         return Aside("target_full")
     return Wait(PATIENCE_MS)
 

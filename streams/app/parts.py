@@ -54,7 +54,12 @@ class Parts:
         self.metrics = Metrics()
         self.tasks = Tasks(fatal)
         self.store = Store(settings.data_dir)
-        self.appender = Appender(self._options, fatal, client_id=client_id)
+        self.appender = Appender(
+            self._options,
+            fatal,
+            client_id=client_id,
+            gathered=(self._topics.receipts, self._topics.observations),
+        )
         self.tail = Tail(self._options, client_id=f"{client_id}-tail")
         # What is not on the hot path is followed apart: a fetch of the ledger names no partition more
         # than it must, and a takeover need not wait for a long poll that is under way.

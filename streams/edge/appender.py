@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -24,6 +24,12 @@ every send to that partition fails with OutOfOrderSequenceNumber (measured)."""
 
 MAX_RECORD_BYTES: Final = 2 * 1024 * 1024 - 64 * 1024
 """The topics' `max.message.bytes`, less room for the batch's own head."""
+
+GATHER_S: Final = 0.025
+"""How long appends to a topic that nobody waits for are gathered. Together with places that a delivery
+leaves once it is reported, it took 0.45 batches a delivery, not 0.9, and 0.055 requests, not 0.09 (64 in
+flight, 8 partitions, 50 ms); the broker's CPU fell from 155 to 84 µs, the worker's by 4 % (median of five
+runs in turn)."""
 
 Headers = Sequence[tuple[str, bytes]]
 Fatal = Callable[[BaseException], None]
@@ -60,16 +66,18 @@ class _Lane:
     and two that sent from one lane would race for its batches and their order.
 
     Attributes:
+        gathers: Nobody waits for what is appended: it may wait for more (`GATHER_S`).
         is_known: Its first batch went to the producer, which found the partition in the cluster. None of the
             lane's is with it when the next one comes: that goes straight to where the producer keeps them,
             past its search for the partition and for one to wait behind, and past a shield of what nobody
             cancels. A batch takes 2.5 µs of CPU so, not 8.5 (process time, best of 60).
     """
 
-    __slots__ = ("batches", "is_known", "is_queued", "tp")
+    __slots__ = ("batches", "gathers", "is_known", "is_queued", "tp")
 
-    def __init__(self, tp: TopicPartition) -> None:
+    def __init__(self, tp: TopicPartition, *, gathers: bool) -> None:
         self.tp = tp
+        self.gathers = gathers
         self.is_known = False
         self.is_queued = False
         self.batches: deque[_Batch] = deque()
@@ -81,12 +89,18 @@ class _Leader:
     A request costs 200 µs of CPU and more, whatever it carries, and partitions are many: sent lane by
     lane, 1,300 deliveries/s over 8 partitions made 1,200 requests/s. A broker that is slow or gone
     holds up no other.
+
+    Attributes:
+        waiting: Lanes to go with the next request.
+        gathering: Lanes that join them when `timer` fires.
     """
 
-    __slots__ = ("is_sending", "waiting")
+    __slots__ = ("gathering", "is_sending", "timer", "waiting")
 
     def __init__(self) -> None:
         self.waiting: list[_Lane] = []
+        self.gathering: list[_Lane] = []
+        self.timer: asyncio.TimerHandle | None = None
         self.is_sending = False
 
 
@@ -95,9 +109,19 @@ class Appender:
 
     A failed append means that nothing more can be promised: it goes to `fatal`, which ends the
     process, and redelivery does the rest (ledger.md, rule 12).
+
+    Args:
+        gathered: Topics that nobody waits for: appends to them may wait up to `GATHER_S` for more.
     """
 
-    def __init__(self, options: Mapping[str, Any], fatal: Fatal, *, client_id: str) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        fatal: Fatal,
+        *,
+        client_id: str,
+        gathered: Collection[str] = (),
+    ) -> None:
         self._producer = AIOKafkaProducer(
             **options,
             client_id=client_id,
@@ -109,6 +133,7 @@ class Appender:
             linger_ms=0,
         )
         self._fatal = fatal
+        self._gathered = frozenset(gathered)
         self._failed = False
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._leaders: dict[int, _Leader] = {}
@@ -136,6 +161,8 @@ class Appender:
         while not self._failed and (
             self._tasks or any(lane.batches for lane in self._lanes.values())
         ):
+            for leader in self._leaders.values():
+                self._release(leader)
             if self._tasks:
                 await asyncio.wait(self._tasks)
             else:
@@ -167,7 +194,8 @@ class Appender:
             )
         lane = self._lanes.get((topic, partition))
         if lane is None:
-            lane = self._lanes[topic, partition] = _Lane(TopicPartition(topic, partition))
+            tp = TopicPartition(topic, partition)
+            lane = self._lanes[topic, partition] = _Lane(tp, gathers=topic in self._gathered)
         batch = lane.batches[-1] if lane.batches else self._begin(lane)
         if batch.pack(batch.count, timestamp_ms, key, value, list(headers)) is None:
             batch = self._begin(lane)
@@ -188,7 +216,25 @@ class Appender:
         node = self._producer.client.cluster.leader_for_partition(lane.tp)
         leader = self._leaders.setdefault(-1 if node is None else node, _Leader())
         lane.is_queued = True
+        if lane.gathers:
+            leader.gathering.append(lane)
+            if leader.timer is None:
+                leader.timer = self._loop.call_later(GATHER_S, self._release, leader)
+            return
         leader.waiting.append(lane)
+        self._wake(leader)
+
+    def _release(self, leader: _Leader) -> None:
+        """Let what was gathered go."""
+        if leader.timer is not None:
+            leader.timer.cancel()
+            leader.timer = None
+        leader.waiting += leader.gathering
+        leader.gathering = []
+        if leader.waiting:
+            self._wake(leader)
+
+    def _wake(self, leader: _Leader) -> None:
         if not leader.is_sending:
             leader.is_sending = True
             # After this turn of the loop: what it appends further goes along.

@@ -53,7 +53,7 @@ class Metrics:
             **make,
         )
         self.call = Spread("outbox_call_seconds", "Duration of calls", buckets=CALL_S, **make)
-        self.in_flight = Gauge("outbox_in_flight", "Deliveries being worked at", **make)
+        self.in_flight = Gauge("outbox_in_flight", "Deliveries under way, not reported yet", **make)
         self.held_bytes = Gauge("outbox_held_bytes", "Bytes of retries held in memory", **make)
         self.held = Gauge("outbox_held", "Retries held in memory", **make)
         self.led = Gauge("outbox_partitions_led", "Ledger partitions led", **make)

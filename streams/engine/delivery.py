@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol
@@ -96,6 +97,10 @@ _CLAIMED: Final = Phase.CLAIMED
 _DEAD: Final = Phase.DEAD
 
 
+def _tell_nobody() -> None:
+    """Nobody waits for a place."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliverer:
     """Moves deliveries. Knows no Kafka and no HTTP: the simulation drives this very code."""
@@ -107,8 +112,14 @@ class Deliverer:
     telling: Telling
     time: Time
 
-    async def on_trigger(self, trigger: Trigger) -> bool:
+    async def on_trigger(
+        self, trigger: Trigger, on_settled: Callable[[], None] = _tell_nobody
+    ) -> bool:
         """Do what the trigger asks for.
+
+        Args:
+            on_settled: Called once the ledger holds what became of it, before its follow-up is written:
+                nothing is called any more.
 
         Returns:
             True when its record needs nothing more of this delivery; False when it must not be
@@ -124,6 +135,7 @@ class Deliverer:
             try:
                 step = await self._step(trigger)
                 if step is _SETTLED:
+                    on_settled()
                     await self.outputs.follow_up(trigger, partition.row(trigger.key))
             finally:
                 partition.locks.release(trigger.key)

@@ -1,9 +1,9 @@
 """A delivery's history: one record for each attempt, written at settle to `outbox.observations`.
 
-It is a history and decides nothing. It travels in the same request as the row's follow-up and is waited
-for together with it, so it costs no latency; a worker that dies between report and follow-up loses the
-one record that was on its way, since what is redelivered is settled and seen by nobody again. The
-ledger's row, the receipt and the dead letter are derived anew, and are never lost.
+It is a history and decides nothing. It travels in the same request as the receipt and is waited for
+together with it; a worker that dies between report and follow-up loses those that it had not written yet
+(`appender.GATHER_S`), since what is redelivered is settled and seen by nobody again. The ledger's row, the
+receipt and the dead letter are derived anew, and are never lost.
 """
 
 from __future__ import annotations

@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, Final
 
 from streams.engine.delivery import Deliverer
 from streams.engine.lanes import Lane, Record
 from streams.engine.trigger import Trigger
+
+FOLLOW_UPS: Final = 3
+"""Deliveries whose follow-up is being written, for each that may be under way; beyond it they keep their
+places until that is done."""
 
 
 class Tasks:
@@ -48,19 +52,30 @@ class Tasks:
 
 
 class Runner:
-    """Runs the deliveries of records, within a bound over the whole worker."""
+    """Runs the deliveries of records, within a bound over the whole worker.
+
+    A delivery is under way, and has a place, until the ledger says what became of it. That its receipt is
+    written, too, holds up no other: with 64 places a delivery held its own for 36 ms, 8 of them for that
+    (medians at 1,384 deliveries/s), and others waited for it.
+    """
 
     def __init__(self, deliverer: Deliverer, tasks: Tasks, max_in_flight: int) -> None:
         self._deliverer = deliverer
         self._tasks = tasks
         self._room = _Room(max_in_flight)
+        self._follow_ups = _Room(FOLLOW_UPS * max_in_flight)
         self._hands: list[asyncio.Future[_Job]] = []
         """Tasks that wait for a delivery to make."""
-        self.in_flight = 0
+        self._in_hand = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self.closed = False
         """Set when the worker stops: nothing new is started, what runs goes on to its end."""
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries under way."""
+        return self._room.taken
 
     async def run(self, lane: Lane, record: Record, triggers: list[Trigger]) -> None:
         """Start every delivery of a record, each as room allows; returns when all are started.
@@ -74,9 +89,9 @@ class Runner:
             if self.closed:
                 self._room.release()
                 return
-            self.in_flight += 1
+            self._in_hand += 1
             self._idle.clear()
-            self._hand_out((work, trigger))
+            self._hand_out(_Job(work, trigger, self._room, self._follow_ups))
 
     def run_later(self, lane: Lane, record: Record, triggers: list[Trigger]) -> None:
         """As `run`, for a caller that cannot wait."""
@@ -89,7 +104,7 @@ class Runner:
             hand.cancel()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout=timeout_s)
-        return self.in_flight
+        return self._in_hand
 
     def _hand_out(self, job: _Job) -> None:
         while self._hands:
@@ -102,14 +117,13 @@ class Runner:
     async def _deliver(self, job: _Job) -> None:
         """Make one delivery after the other: a task for each costs 1.5 µs more (process time, in turn)."""
         while True:
-            work, trigger = job
             try:
-                work.done(await self._deliverer.on_trigger(trigger))
+                job.work.done(await self._deliverer.on_trigger(job.trigger, job.move_on))
             finally:
-                self.in_flight -= 1
-                if not self.in_flight:
+                self._in_hand -= 1
+                if not self._in_hand:
                     self._idle.set()
-                self._room.release()
+                job.room.release()
             if self.closed:
                 return
             hand: asyncio.Future[_Job] = asyncio.get_running_loop().create_future()
@@ -125,8 +139,14 @@ class _Room:
     """
 
     def __init__(self, places: int) -> None:
+        self._places = places
         self._free = places
         self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def taken(self) -> int:
+        """Places that somebody has."""
+        return self._places - self._free
 
     def take(self) -> bool:
         """Take a place if one is free and nobody waits for it; says whether."""
@@ -174,4 +194,23 @@ class _RecordWork:
                 self._lane.settle(self._record)
 
 
-_Job: TypeAlias = tuple[_RecordWork, Trigger]
+class _Job:
+    """A delivery to make.
+
+    Attributes:
+        room: Where it has a place.
+    """
+
+    __slots__ = ("_follow_ups", "room", "trigger", "work")
+
+    def __init__(self, work: _RecordWork, trigger: Trigger, room: _Room, follow_ups: _Room) -> None:
+        self.work = work
+        self.trigger = trigger
+        self.room = room
+        self._follow_ups = follow_ups
+
+    def move_on(self) -> None:
+        """Give the place to the next delivery, if there is one among the follow-ups."""
+        if self._follow_ups.take():
+            self.room.release()
+            self.room = self._follow_ups

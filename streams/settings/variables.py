@@ -125,7 +125,9 @@ class Settings(BaseSettings):
         ge=1_000,
         description="a partition that stands still for so long, waiting for nobody, ends the worker",
     )
-    max_in_flight: int = Field(512, ge=1, description="deliveries worked at once per worker")
+    max_in_flight: int = Field(
+        512, ge=1, description="deliveries under way at once per worker, each until it is reported"
+    )
     max_held_bytes: int = Field(
         32 * 1024**2, ge=1, description="waiting retries held in memory per worker"
     )

@@ -13,7 +13,8 @@ from aiokafka.errors import OutOfOrderSequenceNumber
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from streams.edge.appender import MAX_BATCH_BYTES, MAX_RECORD_BYTES, Appender
+from streams.edge import appender as appender_module
+from streams.edge.appender import GATHER_S, MAX_BATCH_BYTES, MAX_RECORD_BYTES, Appender
 from streams.errors import FatalError
 
 RECORDS = [
@@ -53,7 +54,9 @@ def failed() -> list[BaseException]:
 
 @pytest.fixture
 async def appender(failed: list[BaseException]) -> AsyncIterator[Appender]:
-    made = Appender({"bootstrap_servers": "localhost:1"}, failed.append, client_id="test")
+    made = Appender(
+        {"bootstrap_servers": "localhost:1"}, failed.append, client_id="test", gathered=["told"]
+    )
     yield made
     await made.stop()
 
@@ -136,6 +139,28 @@ async def test_each_partition_is_looked_for_once(appender, sent):
 
     assert 5 == len(sent)
     assert [("t", 0), ("t", 1)] == sent.searched
+
+
+async def test_what_nobody_waits_for_is_gathered_and_holds_up_nothing_else(appender, sent):
+    """Receipts and history: a request costs the same whatever it carries; a claim is sent at once."""
+    told = [appender.append("told", 0, key=None, value=b"1")]
+    await appender.append("t", 0, key=None, value=b"claim")
+    assert [[b"claim"]] == [values(batch) for batch in sent]
+    told += [appender.append("told", n, key=None, value=b"2") for n in (0, 1)]
+    await asyncio.wait_for(asyncio.gather(*told), timeout=GATHER_S * 100)
+
+    assert [[b"1", b"2"], [b"2"]] == [values(batch) for batch in sent[1:]]
+
+
+async def test_what_is_gathered_goes_at_once_when_the_worker_stops(appender, sent, monkeypatch):
+    """Nothing that was settled may stay unwritten, nor be waited for without need."""
+    monkeypatch.setattr(appender_module, "GATHER_S", 1e9)
+    third = MAX_BATCH_BYTES // 3
+    told = [appender.append("told", 0, key=None, value=bytes([n]) * third) for n in range(5)]
+    await appender.flush()
+
+    assert [2, 2, 1] == [batch.record_count() for batch in sent]
+    assert all(future.done() for future in told)
 
 
 @pytest.mark.parametrize("ends", ["failed", "closed"])

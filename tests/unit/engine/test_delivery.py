@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,11 @@ class World:
 
     async def handle(self, **changes: Any) -> bool:
         """Hand the deliverer a trigger, and let the log and the tail do their work beside it."""
-        running = asyncio.create_task(self.deliverer.on_trigger(self.trigger(**changes)))
+        return await self.finish(self.deliverer.on_trigger(self.trigger(**changes)))
+
+    async def finish(self, handling: Coroutine[Any, Any, bool]) -> bool:
+        """Let the log and the tail do their work until the deliverer is done."""
+        running = asyncio.create_task(handling)
         for _ in range(8_000):
             if running.done():
                 break
@@ -154,6 +158,35 @@ def test_a_new_delivery_is_claimed_called_reported_and_followed_up():
         (what, settled) = world.wrote[0]
         assert ("follow-up", Phase.SENT) == (what, settled.phase)
         assert world.member.partition.row(KEY) == settled
+
+    with_a_world(scenario)
+
+
+def test_it_is_told_that_it_is_settled_once_it_is_reported_and_before_its_follow_up():
+    """O-034: its place is the next one's from then on, and not while a call could still be made."""
+
+    async def scenario(world: World) -> None:
+        told: list[tuple[list[Kind], int]] = []
+
+        def on_settled() -> None:
+            told.append((kinds(world), len(world.wrote)))
+
+        assert await world.finish(world.deliverer.on_trigger(world.trigger(), on_settled))
+        assert [([Kind.CLAIM, Kind.REPORT], 0)] == told
+
+    with_a_world(scenario)
+
+
+def test_it_is_told_nothing_while_the_delivery_goes_on_elsewhere():
+    """C-08: what steps aside is not settled."""
+
+    async def scenario(world: World) -> None:
+        world.target = replace(world.target, enabled=False)
+        told: list[bool] = []
+        handling = world.deliverer.on_trigger(world.trigger(), lambda: told.append(True))
+        assert await world.finish(handling)
+        assert [] == told
+        assert ["parked"] == [what for what, _ in world.wrote]
 
     with_a_world(scenario)
 

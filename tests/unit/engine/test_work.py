@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from streams.engine.work import Runner, Tasks
+from streams.engine.work import FOLLOW_UPS, Runner, Tasks
 from tests.sim.loop import run_virtual
 
 
@@ -16,9 +17,11 @@ class Deliveries:
     def __init__(self) -> None:
         self.started: list[str] = []
         self.ends: dict[str, asyncio.Future[bool]] = {}
+        self.settle: dict[str, Callable[[], None]] = {}
 
-    async def on_trigger(self, trigger: str) -> bool:
+    async def on_trigger(self, trigger: str, on_settled: Callable[[], None]) -> bool:
         self.started.append(trigger)
+        self.settle[trigger] = on_settled
         self.ends[trigger] = asyncio.get_running_loop().create_future()
         return await self.ends[trigger]
 
@@ -126,6 +129,49 @@ def test_no_more_deliveries_run_than_the_worker_has_room_for():
         assert list("abcd") == deliveries.started
 
     running(scenario, at_most=2)
+
+
+def test_a_delivery_that_is_reported_leaves_its_place_to_the_next():
+    """O-034: that its receipt is not written yet holds up no other; the record waits for it."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        starting = asyncio.create_task(runner.run(lane, "record", cast("Any", ["a", "b"])))
+        await turns()
+        assert (["a"], 1) == (deliveries.started, runner.in_flight)
+        deliveries.settle["a"]()
+        await starting
+        await turns()
+        assert (["a", "b"], 1) == (deliveries.started, runner.in_flight)
+        deliveries.ends["b"].set_result(True)
+        await turns()
+        assert ([], 0) == (lane.settled, runner.in_flight)
+        deliveries.ends["a"].set_result(True)
+        await turns()
+        assert (["record"], 0) == (lane.settled, runner.in_flight)
+
+    assert [] == running(scenario, at_most=1)
+
+
+def test_the_follow_ups_that_are_being_written_are_bounded_too():
+    """Where Kafka takes claims and no receipts: the rest waits in the topic, not in memory."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        names = [str(number) for number in range(FOLLOW_UPS + 3)]
+        starting = asyncio.create_task(runner.run(lane, "record", cast("Any", names)))
+        for _ in names:
+            await turns()
+            deliveries.settle[deliveries.started[-1]]()
+        await turns()
+        assert names[: FOLLOW_UPS + 1] == deliveries.started
+        deliveries.ends["0"].set_result(True)
+        await turns()
+        assert names[: FOLLOW_UPS + 1] == deliveries.started
+        deliveries.ends[names[FOLLOW_UPS]].set_result(True)
+        await turns()
+        assert names[: FOLLOW_UPS + 2] == deliveries.started
+        starting.cancel()
+
+    assert [] == running(scenario, at_most=1)
 
 
 def test_a_delivery_that_fails_gives_its_room_back_and_ends_the_process():

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-from streams.engine.lanes import Lane, Record, size_of
+from streams.engine.lanes import SLICE, Lane, Record, size_of
 from streams.engine.ports import Time
 
 OVERHEAD_BYTES: Final = 600
@@ -60,6 +60,7 @@ class Held:
 
     async def run(self, fire: Callable[[Lane, Record], None]) -> None:
         """Hand what is due to `fire`, until cancelled."""
+        fired = 0
         while True:
             now_ms = self._time.now_ms()
             while self._heap and self._heap[0][0] <= now_ms:
@@ -67,6 +68,10 @@ class Held:
                 self.bytes -= self.cost_of(record)
                 self._places.discard((id(lane), record.offset))
                 fire(lane, record)
+                fired += 1
+                if not fired % SLICE:
+                    await asyncio.sleep(0)
+                    now_ms = self._time.now_ms()
             self._sooner.clear()
             # At most a second: the wall clock may be set while we sleep by the monotonic one.
             left_s = (self._heap[0][0] - now_ms) / 1000 if self._heap else 1.0

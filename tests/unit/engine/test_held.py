@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 from streams.engine.held import OVERHEAD_BYTES, Held
+from streams.engine.lanes import SLICE
 from tests.sim.broker import BASE_MS
 from tests.sim.loop import run_virtual
 from tests.sim.machine import SimTime
@@ -96,6 +98,23 @@ def test_what_is_due_at_the_same_time_keeps_its_order():
         await asyncio.sleep(0.2)
 
         assert ["a", "b", "c", "d"] == [name for _, name in fired]
+
+    holding(scenario)
+
+
+def test_a_thousand_that_are_due_at_once_leave_others_their_turn():
+    """C-08: each is read and started by who is told; a healthy target's call must not wait for all."""
+
+    async def scenario(held: Held, fired: Fired, time: SimTime) -> None:
+        for number in range(10 * SLICE):
+            held.hold(BASE_MS + 1_000, LANE, record(str(number)))
+        await asyncio.sleep(1)
+        seen = [0]
+        while len(fired) < 10 * SLICE:
+            await asyncio.sleep(0)
+            seen.append(len(fired))
+
+        assert all(after - before <= SLICE for before, after in pairwise(seen))
 
     holding(scenario)
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from streams.agents.rejecting import reject
-from streams.engine.held import Held
+from streams.engine.held import SLICE, Held
 from streams.engine.lanes import Lane, Record
 from streams.engine.outputs import FollowUps, KafkaOutputs
 from streams.engine.partition import Partition
@@ -75,6 +75,10 @@ class RetryAgent:
             if self._release(lane) and self.released.frees(items):
                 await self._fire(lane, record, due_ms, items)
                 return
+        if not record.offset % SLICE:
+            await asyncio.sleep(
+                0
+            )  # a lane of a thousand that wake together waits for nothing from here
         cost = self.held.cost_of(record)
         now_ms = self.time.now_ms()
         match hop(due_ms, now_ms, self.held.bytes, cost, self.max_held_bytes):

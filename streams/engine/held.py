@@ -11,11 +11,14 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-from streams.engine.lanes import SLICE, Lane, Record, size_of
+from streams.engine.lanes import Lane, Record, size_of
 from streams.engine.ports import Time
 
 OVERHEAD_BYTES: Final = 600
 """What a held record costs beside its own bytes (tracemalloc: 570 B for record, headers, heap entry)."""
+
+SLICE: Final = 4
+"""Records that are put by, or are due, one after the other before others have their turn."""
 
 
 class Held:

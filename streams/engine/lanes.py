@@ -24,10 +24,6 @@ LANE_RECORDS: Final = 1_000
 LANE_BYTES: Final = 1 << 20
 """Beyond either a lane is full; below half of both it has room again."""
 
-SLICE: Final = 4
-"""Records after which a lane, or what is held until it is due, lets others have their turn. Taking in 40,000
-deliveries to sick targets, the event loop's longest turn was 29 ms so, 147 ms without (one run each)."""
-
 OPEN_RECORDS: Final = 100_000
 """Records of one partition between the oldest unsettled one and the newest handed over. Each costs a
 dict entry, and a redelivery after a crash; beyond it the lane waits for the oldest."""
@@ -97,7 +93,6 @@ class Lane:
 
     async def run(self) -> None:
         """Work through the records until cancelled."""
-        started = 0
         while True:
             while not self._records:
                 self._arrived.clear()
@@ -109,9 +104,6 @@ class Lane:
             self._let_go(size_of(record))
             self.at_work = record
             await self._work(self, record)
-            started += 1
-            if not started % SLICE:
-                await asyncio.sleep(0)
 
     def take_out(self, is_wanted: Callable[[Record], bool]) -> list[Record]:
         """Take records that wait here out of their turn; they are settled like any other."""

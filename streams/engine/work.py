@@ -17,6 +17,13 @@ FOLLOW_UPS: Final = 3
 places until that is done."""
 
 
+TURN: Final = 32
+"""Places that a lane takes one after the other while others wait. Deliveries of few partitions then go
+through the worker together, and share the batches of few: 330 µs of a worker's CPU a delivery where 375
+were, 2,590 a second where 1,930 were (64 in flight, 8 partitions, median of four runs in turn, busy machine).
+"""
+
+
 class Tasks:
     """Tasks of which none may fail unseen: an unexpected exception ends the process, unacknowledged."""
 
@@ -132,7 +139,7 @@ class Runner:
 
 
 class _Room:
-    """Places for deliveries, first come first served.
+    """Places for deliveries. Who waits longest has its turn first, and takes up to `TURN` in it.
 
     In place of asyncio.Semaphore, which in Python 3.11 looks at every waiter on each acquire (3 % of a
     delivery, py-spy).
@@ -142,6 +149,10 @@ class _Room:
         self._places = places
         self._free = places
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._has_turn = False
+        """Somebody that waited was woken, and takes what it needs before others are."""
+        self._left = 0
+        """Places that it may still take."""
 
     @property
     def taken(self) -> int:
@@ -149,9 +160,13 @@ class _Room:
         return self._places - self._free
 
     def take(self) -> bool:
-        """Take a place if one is free and nobody waits for it; says whether."""
-        if not self._free or self._waiting:
+        """Take a place, if one is free and whoever waits for it had its turn; says whether."""
+        if not self._free:
             return False
+        if self._waiting:
+            if not self._left:
+                return False
+            self._left -= 1
         self._free -= 1
         return True
 
@@ -167,13 +182,25 @@ class _Room:
             raise
 
     def release(self) -> None:
-        """Give the place to whoever waits longest."""
-        while self._waiting:
+        """Give a place back."""
+        self._free += 1
+        if self._waiting and not self._has_turn:
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        """Give whoever waits longest a place, and its turn."""
+        self._has_turn = False
+        self._left = 0
+        while self._waiting and self._free:
             turn = self._waiting.popleft()
             if not turn.done():
+                self._free -= 1
+                self._has_turn = True
+                self._left = TURN - 1
                 turn.set_result(None)
+                # Behind the one that was woken: what it leaves is the next one's.
+                turn.get_loop().call_soon(self._wake_next)
                 return
-        self._free += 1
 
 
 class _RecordWork:

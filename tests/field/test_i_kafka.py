@@ -94,7 +94,7 @@ class Failing:
     def __init__(self, how: str) -> None:
         self._how = how
 
-    async def on_trigger(self, trigger: Any) -> bool:
+    async def on_trigger(self, trigger: Any, on_settled: Any) -> bool:
         if trigger == 4:
             if self._how == "raises":
                 raise RuntimeError("a bug")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from streams.agents.retries import RetryAgent
-from streams.engine.held import Held
+from streams.engine.held import SLICE, Held
 from streams.engine.lanes import Lane
+from streams.wire.records import RetryItem, retry_headers
+from tests.sim.loop import run_virtual
 from tests.unit.engine.fakes import Time
 
 TOPIC = "outbox.retry.10m"
@@ -32,7 +36,7 @@ class Place:
             buckets={TOPIC: "10m"},
             partitions={},
             held=self.held,
-            max_held_bytes=0,
+            max_held_bytes=1 << 20,
             max_bytes=0,
             max_depth=0,
             runner=nobody,
@@ -43,10 +47,10 @@ class Place:
             time=self.time,
         )
 
-    def record(self, offset: int, age_ms: int = 0) -> Any:
+    def record(self, offset: int, age_ms: int = 0, headers: Any = ()) -> Any:
         written_ms = self.time.now_ms() - age_ms
         return SimpleNamespace(
-            topic=TOPIC, offset=offset, timestamp=written_ms, key=b"k", value=b"v", headers=()
+            topic=TOPIC, offset=offset, timestamp=written_ms, key=b"k", value=b"v", headers=headers
         )
 
 
@@ -84,3 +88,24 @@ def test_a_record_of_another_topic_waits_for_nothing() -> None:
     place.lane.at_work = place.record(4)
 
     assert not place.agent.waits("outbox", place.lane, 4)
+
+
+def test_a_thousand_that_wake_together_leave_others_their_turn() -> None:
+    """C-08: each is put by until it is due; a healthy target's call must not wait for all of them."""
+
+    async def play() -> None:
+        place = Place()
+        item = RetryItem(delivery_id="dlv_1", target="t", attempt=1, fence=7)
+        headers = retry_headers(place.time.now_ms() + 60_000, [item])
+        place.lane = Lane(1, place.agent.work, lambda _: None)
+        running = asyncio.create_task(place.lane.run())
+        place.lane.put([place.record(n, BUCKET_MS, headers) for n in range(10 * SLICE)])
+        seen = [0]
+        while len(place.held) < 10 * SLICE:
+            await asyncio.sleep(0)
+            seen.append(len(place.held))
+        running.cancel()
+
+        assert all(after - before <= SLICE for before, after in pairwise(seen))
+
+    run_virtual(play())

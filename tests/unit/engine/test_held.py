@@ -9,8 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from streams.engine.held import OVERHEAD_BYTES, Held
-from streams.engine.lanes import SLICE
+from streams.engine.held import OVERHEAD_BYTES, SLICE, Held
 from tests.sim.broker import BASE_MS
 from tests.sim.loop import run_virtual
 from tests.sim.machine import SimTime

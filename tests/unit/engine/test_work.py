@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from streams.engine import work
 from streams.engine.work import FOLLOW_UPS, Runner, Tasks
 from tests.sim.loop import run_virtual
 
@@ -170,6 +171,67 @@ def test_the_follow_ups_that_are_being_written_are_bounded_too():
         await turns()
         assert names[: FOLLOW_UPS + 2] == deliveries.started
         starting.cancel()
+
+    assert [] == running(scenario, at_most=1)
+
+
+def test_lanes_that_wait_take_places_in_turns(monkeypatch):
+    """Few partitions at a time share few batches; the next lane's turn comes however long the first is."""
+    monkeypatch.setattr(work, "TURN", 3)
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        await runner.run(lane, "first", cast("Any", ["0", "1", "2", "3", "4"]))
+        for name in "abc":
+            names = [f"{name}{number}" for number in range(4)]
+            asyncio.create_task(runner.run(lane, name, cast("Any", names)))  # noqa: RUF006
+        await turns()
+        for name in list(deliveries.started):
+            deliveries.ends[name].set_result(True)
+        await turns()
+        assert ["a0", "a1", "a2", "b0", "b1"] == deliveries.started[5:]
+        while len(deliveries.started) < 17:
+            for name in deliveries.started[5:]:
+                if not deliveries.ends[name].done():
+                    deliveries.ends[name].set_result(True)
+            await turns()
+        assert 17 == len(set(deliveries.started))
+
+    assert [] == running(scenario, at_most=5)
+
+
+def test_a_turn_that_is_not_used_up_is_the_next_ones():
+    """A lane that has no more records, or whose assignment is over, keeps nobody waiting."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        await runner.run(lane, "first", cast("Any", ["0", "1", "2"]))
+        for name in "abc":
+            asyncio.create_task(runner.run(lane, name, cast("Any", [name])))  # noqa: RUF006
+        await turns()
+        for name in "012":
+            deliveries.ends[name].set_result(True)
+        await turns()
+        assert ["a", "b", "c"] == deliveries.started[3:]
+
+    assert [] == running(scenario, at_most=3)
+
+
+def test_a_place_that_comes_with_a_cancellation_is_the_next_ones():
+    """A lane that was taken away at the very moment at which its turn came."""
+
+    async def scenario(runner: Runner, deliveries: Deliveries, lane: Any) -> None:
+        await runner.run(lane, "first", cast("Any", ["0"]))
+        gone = asyncio.create_task(runner.run(lane, "a", cast("Any", ["a"])))
+        await turns()
+        asyncio.create_task(runner.run(lane, "b", cast("Any", ["b"])))  # noqa: RUF006
+        await turns()
+        deliveries.ends["0"].set_result(True)
+        for _ in range(10):
+            if runner._room._has_turn:
+                break
+            await asyncio.sleep(0)
+        gone.cancel()
+        await turns()
+        assert ["0", "b"] == deliveries.started
 
     assert [] == running(scenario, at_most=1)
 

@@ -76,9 +76,8 @@ class RetryAgent:
                 await self._fire(lane, record, due_ms, items)
                 return
         if not record.offset % SLICE:
-            await asyncio.sleep(
-                0
-            )  # a lane of a thousand that wake together waits for nothing from here
+            # From here on a lane of a thousand that wake together waits for nothing.
+            await asyncio.sleep(0)
         cost = self.held.cost_of(record)
         now_ms = self.time.now_ms()
         match hop(due_ms, now_ms, self.held.bytes, cost, self.max_held_bytes):

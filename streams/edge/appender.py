@@ -92,15 +92,14 @@ class _Leader:
 
     Attributes:
         waiting: Lanes to go with the next request.
-        gathering: Lanes that join them when `timer` fires.
+        gathering: Lanes that join them `GATHER_S` after the first of these came.
     """
 
-    __slots__ = ("gathering", "is_sending", "timer", "waiting")
+    __slots__ = ("gathering", "is_sending", "waiting")
 
     def __init__(self) -> None:
         self.waiting: list[_Lane] = []
         self.gathering: list[_Lane] = []
-        self.timer: asyncio.TimerHandle | None = None
         self.is_sending = False
 
 
@@ -217,18 +216,15 @@ class Appender:
         leader = self._leaders.setdefault(-1 if node is None else node, _Leader())
         lane.is_queued = True
         if lane.gathers:
+            if not leader.gathering:
+                self._loop.call_later(GATHER_S, self._release, leader)
             leader.gathering.append(lane)
-            if leader.timer is None:
-                leader.timer = self._loop.call_later(GATHER_S, self._release, leader)
             return
         leader.waiting.append(lane)
         self._wake(leader)
 
     def _release(self, leader: _Leader) -> None:
         """Let what was gathered go."""
-        if leader.timer is not None:
-            leader.timer.cancel()
-            leader.timer = None
         leader.waiting += leader.gathering
         leader.gathering = []
         if leader.waiting:

@@ -16,12 +16,10 @@ FOLLOW_UPS: Final = 3
 """Deliveries whose follow-up is being written, for each that may be under way; beyond it they keep their
 places until that is done."""
 
-
 TURN: Final = 32
 """Places that a lane takes one after the other while others wait. Deliveries of few partitions then go
 through the worker together, and share the batches of few: 330 µs of a worker's CPU a delivery where 375
-were, 2,590 a second where 1,930 were (64 in flight, 8 partitions, median of four runs in turn, busy machine).
-"""
+were, 2,590 a second where 1,930 were (64 in flight, 8 partitions, median of four in turn, busy machine)."""
 
 
 class Tasks:

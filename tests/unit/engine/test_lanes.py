@@ -72,7 +72,7 @@ def test_records_are_worked_through_in_the_order_of_their_offsets():
     with_a_lane(scenario)
 
 
-def test_records_taken_out_within_a_turn_are_not_missed():
+def test_a_lane_that_is_empty_after_a_take_out_waits_for_more():
     """An operator enabled their target while the record before them was at work."""
 
     async def scenario(lane: Lane, work: Work) -> None:
